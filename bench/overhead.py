@@ -163,7 +163,7 @@ def kinds() -> list[Kind]:
         Kind("dict of eight", [eight]),
         Kind("nested dict with a list", [nested]),
         Kind("list of one dict, as DALI's", [[three]]),
-        Kind("dataclass of three", [Example(*three.values())]),
+        Kind("dataclass of three", [Example(*three.values())], replay=None),
         Kind("dict of three, any width", [tokens(8, n) for n in range(1, 100)], None, None),
         Kind("two structures in turn", [three, {"x": x, "y": y}], None, None),
     ]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
-from itertools import chain, repeat
+from itertools import repeat
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -166,8 +166,7 @@ class IterableAdapter:
             epoch = iter(loader)
         restarts = epoch is loader and isinstance(type(loader).__iter__, FunctionType)
         restarts = restarts or not hasattr(type(epoch), "__iter__")  # a `for` loop needs none
-        # A chain can be continued, also after an exception, without another iter(loader).
-        return chain(Begun(epoch)) if restarts else epoch
+        return begun(epoch) if restarts else epoch
 
     def samples(self, batch: Any) -> int | None:
         """How many samples `batch` has, or None if unknown; never a guess.
@@ -333,19 +332,10 @@ def is_iterable(loader: Any) -> bool:
 def begun(epoch: Iterator[Any]) -> Iterator[Any]:
     """The batches of `epoch`, without a call of its `__iter__`: a `for` does not call it either.
 
-    Several threads may read them, if they may read `epoch`.
+    Several threads may read them, if they may read `epoch`, and who does can go on after an
+    exception.
     """
     return map(next, repeat(epoch))
-
-
-class Begun:
-    """Wraps an iterator so that another `iter()` does not restart it."""
-
-    def __init__(self, epoch: Iterator[Any]) -> None:
-        self._epoch = epoch
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._epoch
 
 
 def made_at(loader: Any) -> str | None:
@@ -369,14 +359,16 @@ class FactoryAdapter(IterableAdapter):
     """The adapter of a callable that returns a loader or an iterator, and is called each epoch.
 
     The first call, right away, tells which adapter all its loaders need; the first epoch uses that
-    loader. Raises UsageError if what it returns cannot be iterated.
+    loader. It is also the LoaderStages of all these loaders. Raises UsageError if what it returns
+    cannot be iterated.
     """
 
     def __init__(self, factory: Callable[[], Any], adapter_for: Callable[[Any], Adapter]) -> None:
         self._factory = factory
         self._made = made = factory()
         self._unused = True
-        self._stages: MadeStages | None = None
+        self._inside: LoaderStages | None = None
+        self._begun: list[Callable[[int], object]] | None = None
         self._inner = inner = adapter_for(made)
         if type(inner) is IterableAdapter and not is_iterable(made):
             raise UsageError(
@@ -393,8 +385,12 @@ class FactoryAdapter(IterableAdapter):
             with AskingTheLoader():
                 self._made = loader()
         self._unused = False
-        if self._stages is not None:
-            self._stages.made(self._made)
+        begun, self._begun = self._begun, None
+        if begun is not None and self._inside is not None:
+            try:
+                begun.append(self._inside.begin(self._made))
+            except Exception as error:  # noqa: BLE001 - the epoch goes on
+                begun.append(partial(_raise, error))
         return self._inner.epoch(self._made)
 
     def describe(self, loader: Any) -> LoaderInfo:  # noqa: ARG002 - another one would have to be made
@@ -403,30 +399,11 @@ class FactoryAdapter(IterableAdapter):
 
     def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - it would have to be made
         """What times the stages inside the loaders that it makes."""
-        inside = self._inner.stages(self._made)
-        self._stages = None if inside is None else MadeStages(inside)
-        return self._stages
+        self._inside = self._inner.stages(self._made)
+        return None if self._inside is None else self
 
-    def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - it would have to be made
-        """Stop the background work of the loader that was made last."""
-        self._inner.release(self._made, epoch)
-
-    def refusal(self, loader: Any, mode: str) -> str | None:  # noqa: ARG002 - it would have to be made
-        """Why a LoaderEvaluator cannot wrap the loaders that it makes; or None."""
-        return self._inner.refusal(self._made, mode)
-
-
-class MadeStages:
-    """Looks into each loader that a callable makes, which it does when its epoch begins."""
-
-    def __init__(self, inside: LoaderStages) -> None:
-        self._inside = inside
-        self._begun: list[Callable[[int], object]] | None = None
-        self.take = inside.take
-        self.close = inside.close
-
-    def begin(self, loader: Any) -> Callable[[int], object]:  # noqa: ARG002 - `made` has the loader
-        """See LoaderStages."""
+    def begin(self, loader: Any) -> Callable[[int], object]:  # noqa: ARG002 - it is made with the epoch
+        """See LoaderStages; the function that it returns raises where the loader has no stages."""
         begun = self._begun = []
 
         def known(epoch: int) -> None:
@@ -435,14 +412,22 @@ class MadeStages:
 
         return known
 
-    def made(self, loader: Any) -> None:
-        """An epoch of `loader` begins; if it cannot be looked into, `known` raises the error."""
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            try:
-                begun.append(self._inside.begin(loader))
-            except Exception as error:  # noqa: BLE001 - the epoch goes on
-                begun.append(partial(_raise, error))
+    def take(self) -> Sequence[Any]:
+        """See LoaderStages."""
+        return [] if self._inside is None else self._inside.take()
+
+    def close(self) -> None:
+        """See LoaderStages."""
+        if self._inside is not None:
+            self._inside.close()
+
+    def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - it would have to be made
+        """Stop the background work of the loader that was made last."""
+        self._inner.release(self._made, epoch)
+
+    def refusal(self, loader: Any, mode: str) -> str | None:  # noqa: ARG002 - it would have to be made
+        """Why a LoaderEvaluator cannot wrap the loaders that it makes; or None."""
+        return self._inner.refusal(self._made, mode)
 
 
 def _raise(error: Exception, _epoch: int) -> None:

@@ -27,7 +27,7 @@ from loadeval.adapter import FactoryAdapter, IterableAdapter, adapter_for, check
 from loadeval.core.alternate import Alternation
 from loadeval.core.batch import is_array, leaves
 from loadeval.core.counting import Counter
-from loadeval.core.loop import served
+from loadeval.core.loop import Serving, served
 from loadeval.core.recorder import Recorder
 from loadeval.core.rounds import Schedule, in_rounds
 from loadeval.core.threads import Probes
@@ -374,7 +374,8 @@ class BackendRun:
             queue_is_full=bool(self._info.ready_batches and self._info.prefetch_depth),
         )
         begin = partial(self.recorder.begin_epoch, number_callback)
-        for batch in served(plan, source, begin, self._counter.best_for, clock, self):
+        serving = Serving(plan, begin, self._counter.best_for, clock, self)
+        for batch in served(serving, source):
             if schedule.block is None:  # everything was counted; the rest of the epoch is dropped
                 return
             yield batch

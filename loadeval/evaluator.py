@@ -25,7 +25,7 @@ from loadeval.adapter import (
 from loadeval.core.annotate import annotation_for
 from loadeval.core.batch import REGIONS
 from loadeval.core.counting import Counter
-from loadeval.core.loop import RealEpoch, served
+from loadeval.core.loop import RealEpoch, Serving, served
 from loadeval.core.recorder import OpenEpoch, Recorder
 from loadeval.core.threads import Probes, pause_at_exit
 from loadeval.data.dali import metrics_of, span_of, summary_of, write_metrics
@@ -139,7 +139,8 @@ class Measurement:
     ) -> Iterator[Any]:
         """A measured epoch; if this fails, `opened` has the loader's iterator if there was one."""
         if self.recorder.closed:
-            warn(CLOSED)
+            if not self.recorder.is_of_parent:
+                warn(CLOSED)
             return _opened(adapter, loader)
         clock, left = self.settings.clock, self._left()
         if self.cache is not None and not left:
@@ -171,8 +172,8 @@ class Measurement:
                 self.alternation.log_side_effects()
             plan = self.alternation.epoch(source, opened_ns)
         begin = partial(self.recorder.begin_epoch, number_callback)
-        count_by = self.counter.best_for
-        return served(plan, source, begin, count_by, clock, owner, self.guard, self.annotation)
+        count_by, guard, annotation = self.counter.best_for, self.guard, self.annotation
+        return served(Serving(plan, begin, count_by, clock, owner, guard, annotation), source)
 
     def length(self, loader: Any) -> int:
         """How many batches an epoch has. Raises what `len(loader)` raises where it has no length.
@@ -195,10 +196,8 @@ class Measurement:
             return epoch
 
         plan, clock = ReplayEpoch(cache, batches, self.recorder.note), self.settings.clock
-        source: Iterator[Any] = iter(())
-        return served(
-            plan, source, begin, plan.counter_for, clock, owner, self.guard, self.annotation
-        )
+        count_by, guard, annotation = plan.counter_for, self.guard, self.annotation
+        return served(Serving(plan, begin, count_by, clock, owner, guard, annotation), iter(()))
 
     def _after_real(
         self, cache: BatchCache, release: Callable[[], object], left: float, owner: object
@@ -233,7 +232,12 @@ class Measurement:
             self._schedule.is_enough = True
 
     def close(self) -> None:
-        """End the recording; save the metrics if a file was named and is not there yet."""
+        """End the recording; save the metrics if a file was named and is not there yet.
+
+        In a forked child, whose run it is not, nothing happens.
+        """
+        if self.recorder.is_of_parent:
+            return
         with self.guard:
             self.recorder.close()
             if self.annotation is not None:
@@ -472,9 +476,8 @@ class LoaderEvaluator:
         return f"LoaderEvaluator({self._loader!r}, mode={self.mode!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        settings, cache = self._measurement.settings, self._measurement.cache
-        settings = replace(settings, track=None)  # the tracker's run is of the original
-        return _restored, (type(self), self._loader, settings, cache)
+        settings = replace(self._measurement.settings, track=None)  # whose run is the original's
+        return _restored, (type(self), self._loader, settings)
 
     def __getattr__(self, name: str) -> Any:
         if _is_dunder(name) or name in OWN_ATTRIBUTES:
@@ -705,10 +708,8 @@ def _beside(settings: Settings) -> Settings:
     return replace(settings, log_file=free_name(settings.log_file), overwrite=False)
 
 
-def _restored(
-    kind: type[LoaderEvaluator], loader: Any, settings: Settings, cache: BatchCache | None
-) -> LoaderEvaluator:
+def _restored(kind: type[LoaderEvaluator], loader: Any, settings: Settings) -> LoaderEvaluator:
     copy = kind.__new__(kind)
-    copy._wrap(loader, _beside(settings), cache)  # noqa: SLF001 - its own class
+    copy._wrap(loader, _beside(settings))  # noqa: SLF001 - its own class
     copy._measurement.recorder.expects_batches = False  # noqa: SLF001 - who copies may not iterate
     return copy

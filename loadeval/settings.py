@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from loadeval.data.lines import Mode
 from loadeval.errors import UsageError
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable
 
 Tool = Literal["nvtx", "torch"]
 """Ranges are made for these profilers."""

@@ -8,7 +8,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Generator, Iterator
-from functools import partial
+from itertools import repeat
 from typing import Any
 
 import psutil
@@ -17,7 +17,7 @@ from loadeval.adapter import Adapter, begun
 from loadeval.core.batch import leaves
 from loadeval.core.counting import Counter
 from loadeval.core.cuda import spare_bytes, timing_events
-from loadeval.core.loop import RealEpoch, Remaining, Span, restarting
+from loadeval.core.loop import RealEpoch, Span
 from loadeval.core.recorder import Recorder
 from loadeval.core.rounds import PlannedBlock, Schedule
 from loadeval.data.blocks import head_for
@@ -73,7 +73,7 @@ class Alternation:
         self.loads_meanwhile = bool(info.workers)
         self.activity = None if info.workers == 0 else WorkerActivity()
         self.looks = True
-        self._serves_whole = False
+        self.serves_whole = False
         self._noted: set[str] = set()
 
     def epoch(
@@ -87,12 +87,7 @@ class Alternation:
 
     def serve_whole(self) -> None:
         """The epoch that begins now is none of this run: it is served as it comes."""
-        self._serves_whole = True
-
-    def takes_whole(self) -> bool:
-        """Whether this epoch is to be served so."""
-        whole, self._serves_whole = self._serves_whole, False
-        return whole
+        self.serves_whole = True
 
     def log_side_effects(self) -> None:
         """Log, once in a process, what an alternating run changes about training.
@@ -122,15 +117,61 @@ class Alternation:
         """Whether what is served now is of a block for the instruments."""
         return self.looks and self.schedule.has_instruments
 
-    def note_once(self, kind: str, message: str) -> None:
-        """Record an event, unless there was one of its kind."""
-        if kind not in self._noted:
-            self._noted.add(kind)
-            self.recorder.note(message)
+    def note_once(self, message: str, **facts: object) -> None:
+        """Record an event, unless there was one of this `message`."""
+        if message not in self._noted:
+            self._noted.add(message)
+            self.recorder.note(message.format(**facts))
 
-    def system(self) -> tuple[int | None, int | None]:
-        """The CPU time of the workers, and the page faults of this process, so far."""
-        return None if self.activity is None else self.activity.workers_cpu_ns(), minor_faults()
+    def workers_cpu_ns(self) -> int | None:
+        """The CPU time of the workers so far."""
+        return None if self.activity is None else self.activity.workers_cpu_ns()
+
+
+class Remaining:
+    """What is left of an epoch of which batches were taken ahead; several threads may read it.
+
+    Those that are `held`, then what the loader raised after them, of `errors` that is one at most,
+    and then what its iterator, `source`, still gives.
+    """
+
+    def __init__(self, source: Iterator[Any]) -> None:
+        self.source = source
+        self.held: deque[Any] = deque()
+        self.errors: deque[Exception] = deque()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self.held.popleft()
+        except IndexError:
+            pass
+        if self.errors:
+            error = self.errors.popleft()
+            of_the_loader(error)
+            raise error
+        return next(self.source)
+
+    def next_of_loader(self) -> Any:
+        """The loader's next batch; where it raises, first those that are held."""
+        if not self.errors:
+            try:
+                return next(self.source)
+            except StopIteration:
+                raise
+            except Exception as error:
+                if is_of_a_signal(error):
+                    of_the_loader(error)
+                    raise
+                self.errors.append(error)
+        return next(self)
+
+    def drained(self) -> Iterator[Any]:
+        """The held batches in order, each removed before it is served."""
+        while self.held:
+            yield self.held.popleft()
 
 
 class AlternatingEpoch:
@@ -152,8 +193,8 @@ class AlternatingEpoch:
         self._remaining = Remaining(self._source)
         self._held = self._remaining.held
         self._in_order = self._source
-        if shared.depth:  # no method: `self` would keep the workers of a broken-off epoch alive
-            self._in_order = restarting(partial(_held_before_errors, self._source, self._held))
+        if shared.depth:
+            self._in_order = map(Remaining.next_of_loader, repeat(self._remaining))
         self._opened_ns = opened_ns
         self._queue_is_full = queue_is_full
         self._settled_batches = 0  # real ones that were served since the last switch
@@ -172,7 +213,8 @@ class AlternatingEpoch:
         They show the epoch start, and what follows it, as without loadeval.
         """
         shared, schedule = self._shared, self._shared.schedule
-        if shared.takes_whole():
+        if shared.serves_whole:
+            shared.serves_whole = False
             yield from RealEpoch(self._source, shared.clock, self._opened_ns).spans(epoch)
             return
         self._epoch = epoch
@@ -237,7 +279,7 @@ class AlternatingEpoch:
             warmup = min(warmup, count if schedule.fixed else count // 2)
             schedule.limit(count - warmup)
         warmup = min(warmup, count)
-        batches = drained(self._held)
+        batches = self._remaining.drained()
         if warmup:
             yield from self._uncounted(self._span(batches, warmup, "ideal"))
         if count > warmup:
@@ -246,7 +288,7 @@ class AlternatingEpoch:
         self._is_over = prefetch.end_ns is not None
         if schedule.fixed and self._memory_is_full and wanted > count and not self._is_over:
             # The other ranks may have memory for the whole block, and switch arms behind it.
-            shared.note_once("limit", LIMITED_RANK)
+            shared.note_once(LIMITED_RANK)
             yield from self._uncounted(self._span(self._in_order, wanted - count))
             schedule.skip()
 
@@ -255,12 +297,12 @@ class AlternatingEpoch:
         return int(min(planned, longest))
 
     def _held_ones(self) -> Iterator[Span]:
-        return self._uncounted(self._span(drained(self._held), len(self._held), "ideal"))
+        return self._uncounted(self._span(self._remaining.drained(), len(self._held), "ideal"))
 
     def _error_after_prefetch(self) -> Iterator[Span]:
         if self._remaining.errors:
             yield from self._held_ones()
-            yield from self._uncounted(self._span(iter(self._remaining.raise_error, None), 1))
+            yield from self._uncounted(self._span(self._remaining, 1))
 
     def _span(
         self, source: Iterator[Any], size: int, arm: Arm = "real", pair: int | None = None
@@ -285,7 +327,7 @@ class AlternatingEpoch:
         shared.recorder.mark()
         if not self._has_device_clock:  # a device that was waited for hides none of the first wait
             shared.fence()
-        before = shared.system()
+        cpu_ns, faults = shared.workers_cpu_ns(), minor_faults()
         self.asked_ns = began_ns = shared.clock()
         span = self._span(source, size, block.arm, block.pair)
         times_ns: list[int] = []  # the end of the last step is not known if it is broken off
@@ -297,17 +339,16 @@ class AlternatingEpoch:
             over_ns = span.asked_ns if span.fell_short else reached_ns
             self.asked_ns = over_ns + shared.clock() - reached_ns
             times_ns = [self.asked_ns]
-            faults = minor_faults()
+            new_faults = _increase(faults, minor_faults())
         finally:
             shared.schedule.advance(span.served, [*span.marks[::2], *times_ns])
         shared.recorder.mark()
         self._is_over = span.fell_short
-        increases = [
-            None if old is None or new is None else max(new - old, 0)
-            for old, new in zip(before, (shared.system()[0], faults), strict=True)
-        ]
+        new_cpu_ns = _increase(cpu_ns, shared.workers_cpu_ns())
         elapsed_ns = self.asked_ns - began_ns
-        shared.recorder.keep(Window(block.pair, self._epoch, block.arm, elapsed_ns, *increases))
+        shared.recorder.keep(
+            Window(block.pair, self._epoch, block.arm, elapsed_ns, new_cpu_ns, new_faults)
+        )
 
     def _prefetch(self, wanted: int, block: PlannedBlock) -> Prefetch:
         """Hold copies of the next `wanted` batches of what is remaining, taken back to back.
@@ -344,7 +385,7 @@ class AlternatingEpoch:
             except Exception as error:  # nearly always for want of memory
                 if is_of_a_signal(error):
                     raise
-                shared.note_once("copy", NOT_COPIED.format(error=error))
+                shared.note_once(NOT_COPIED, error=error)
                 self._memory_is_full = True
             finally:
                 held.append(kept)
@@ -416,21 +457,5 @@ def minor_faults() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
-def _held_before_errors(source: Iterator[Any], held: deque[Any]) -> Iterator[Any]:
-    while True:
-        try:
-            batch = next(source)
-        except StopIteration:
-            return
-        except Exception as error:
-            if not is_of_a_signal(error):
-                yield from drained(held)
-            of_the_loader(error)
-            raise
-        yield batch
-
-
-def drained(batches: deque[Any]) -> Iterator[Any]:
-    """The batches in order, each removed before it is served."""
-    while batches:
-        yield batches.popleft()
+def _increase(before: int | None, now: int | None) -> int | None:
+    return None if before is None or now is None else max(now - before, 0)

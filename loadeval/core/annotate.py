@@ -21,40 +21,6 @@ _guards: dict[object, Any] = {}
 """Torch's objects whose ranges are open."""
 
 
-class EndingRanges:
-    """Replaces the function that stops torch's profiler, and ends open ranges before it.
-
-    A range that outlives its profiler writes to freed memory if it ends while another profiler
-    is on: training would crash when a profiler is stopped and started within one step. The
-    original function is restored when the last user leaves.
-    """
-
-    @classmethod
-    def joined(cls, profiler: Any) -> EndingRanges:
-        """The installed one, or a new one, with one more user."""
-        there = profiler._disable_profiler  # noqa: SLF001 - there is no public hook
-        ending = there if isinstance(there, cls) else cls(profiler)
-        ending._users += 1  # noqa: SLF001 - its own class
-        return ending
-
-    def __init__(self, profiler: Any) -> None:
-        self._users = 0
-        self._profiler = profiler
-        self._stop = profiler._disable_profiler  # noqa: SLF001 - there is no public hook
-        profiler._disable_profiler = self  # noqa: SLF001 - there is no public hook
-
-    def __call__(self, *args: Any) -> Any:
-        """End the ranges, and stop the profiler."""
-        _guards.clear()
-        return self._stop(*args)
-
-    def leave(self) -> None:
-        """One user less; the last one restores torch's function."""
-        self._users -= 1
-        if not self._users and self._profiler._disable_profiler is self:  # noqa: SLF001 - there is no public hook
-            self._profiler._disable_profiler = self._stop  # noqa: SLF001 - there is no public hook
-
-
 class Annotation:
     """Puts ranges, which `begin(name)` begins, around what is served.
 
@@ -63,39 +29,17 @@ class Annotation:
     waiting until the loader is idle.
     """
 
-    def __init__(
-        self,
-        begin: Callable[[str], End],
-        hook: Callable[[], EndingRanges | None] = lambda: None,
-    ) -> None:
+    def __init__(self, begin: Callable[[str], End]) -> None:
         self.switches = False
         self._begin_range = begin
-        self._hook = hook
-        self._hooked: EndingRanges | None = None
-        self._begun: dict[object, End] = {}
         self._is_closed = False
 
     def close(self) -> None:
-        """End all ranges, begin no more, and leave the profiler as it was."""
+        """Begin no more ranges."""
         self._is_closed = True
-        for key in list(self._begun):
-            self._end(key)
-        hooked, self._hooked = self._hooked, None
-        if hooked is not None:
-            hooked.leave()
 
     def _begin(self, name: str) -> End:
-        if self._is_closed:
-            return lambda: None
-        self._hooked = self._hooked or self._hook()
-        key = object()
-        self._begun[key] = self._begin_range(name)
-        return partial(self._end, key)
-
-    def _end(self, key: object) -> None:
-        end = self._begun.pop(key, None)
-        if end is not None:
-            end()
+        return (lambda: None) if self._is_closed else self._begin_range(name)
 
     def around(self, source: Iterator[Any], arm: Arm) -> Generator[Any, None, None]:
         """The batches of `source`, up to an exception.
@@ -139,12 +83,12 @@ class Annotation:
 
 def annotation_for(tool: Tool | None) -> Annotation | None:
     """The Annotation for `tool`; None for None. Raises UsageError if its package is missing."""
-    if tool == "torch":
-        return _torch_annotation()
-    return None if tool is None else Annotation(_nvtx_ranges())
+    if tool is None:
+        return None
+    return Annotation(_torch_ranges() if tool == "torch" else _nvtx_ranges())
 
 
-def _torch_annotation() -> Annotation:
+def _torch_ranges() -> Callable[[str], End]:
     """Ranges of torch's profiler, recorded if the profiler was on when they began.
 
     A guard of torch's ends its range when it is freed. Its `__exit__` is not used: that fails when
@@ -154,12 +98,23 @@ def _torch_annotation() -> Annotation:
     try:
         new_guard = import_module("torch")._C._profiler._RecordFunctionFast  # noqa: SLF001 - 40 times as fast as record_function
         profiler: Any = import_module("torch.autograd.profiler")
-        profiler._disable_profiler  # noqa: B018, SLF001 - see EndingRanges
+        stop = profiler._disable_profiler  # noqa: SLF001 - there is no public hook
     except (ImportError, AttributeError) as error:
         raise UsageError(
             f"annotate='torch' needs torch 2.1 or later with its profiler ({error}); install it, "
             "or omit annotate="
         ) from error
+
+    def stop_after_ranges(*args: Any) -> Any:
+        """A range that outlives its profiler writes to freed memory while another one is on.
+
+        Training would crash where a profiler is stopped and started within one step.
+        """
+        _guards.clear()
+        return stop(*args)
+
+    if getattr(stop, "__name__", "") != stop_after_ranges.__name__:
+        profiler._disable_profiler = stop_after_ranges  # noqa: SLF001 - there is no public hook
 
     def begin(name: str) -> End:
         key = object()
@@ -167,7 +122,7 @@ def _torch_annotation() -> Annotation:
         guard.__enter__()
         return partial(_guards.pop, key, None)
 
-    return Annotation(begin, partial(EndingRanges.joined, profiler))
+    return begin
 
 
 def _nvtx_ranges() -> Callable[[str], End]:

@@ -137,31 +137,6 @@ def leaves(tree: Any) -> Iterator[Any]:
             raise TooLargeError(f"the batch has more than {MOST_NODES:,} nodes")
 
 
-def route_to(
-    tree: Any, wanted: Callable[[Any], bool], is_open: Callable[[Any], bool] = lambda _: True
-) -> tuple[list[Step], Any] | None:
-    """The way to the first node of `tree` that is `wanted`, and that node; None: there is none.
-
-    A container is entered if it `is_open`, and within DEEPEST others at most. Raises ValueError
-    after MOST_NODES nodes.
-    """
-    waiting: list[tuple[list[Step], Any]] = [([], tree)]
-    walked: dict[int, Any] = {}
-    nodes = 0
-    while waiting:
-        steps, node = waiting.pop()
-        nodes += 1
-        if wanted(node):
-            return steps, node
-        is_shallow = len(steps) < DEEPEST
-        if is_shallow and is_container(node) and id(node) not in walked and is_open(node):
-            walked[id(node)] = node
-            waiting += [([*steps, step], child) for step, child in reversed(parts(node))]
-        if nodes > MOST_NODES:
-            raise TooLargeError(f"the batch has more than {MOST_NODES:,} nodes")
-    return None
-
-
 def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
     """A new tree of fresh containers, with `change(leaf)` in each leaf's place.
 
@@ -270,26 +245,16 @@ class _Rebuilding:
 # How many samples and bytes
 
 BYTES = (bytes, bytearray)
-COMPRESSED_ROWS = ("crow_indices", "col_indices", "values")
-COMPRESSED_COLUMNS = ("ccol_indices", "row_indices", "values")
-SPARSE = {
-    "torch.sparse_coo": ("_indices", "_values"),  # the public ones want it coalesced
-    "torch.sparse_csr": COMPRESSED_ROWS,
-    "torch.sparse_bsr": COMPRESSED_ROWS,
-    "torch.sparse_csc": COMPRESSED_COLUMNS,
-    "torch.sparse_bsc": COMPRESSED_COLUMNS,
-}
-"""The methods, by layout, that return the tensors of which a sparse one is made."""
 OWN_COUNTS = ("num_graphs", "batch_size", "batch_sizes")
 """A batch tells its samples in one of these attributes: those of PyTorch Geometric and DGL, of
-TensorDict, of torchtext, and of torch's packed sequences."""
+TensorDict, and of torch's packed sequences."""
 
 
 def survey(batch: Any) -> tuple[int | None, int | None, int]:
     """A batch's samples and bytes, None where that is not known, and how many leaves it has.
 
     Samples are what `route_to_samples` leads to. Bytes are those of all arrays and byte strings,
-    and not known when those of one of them are not.
+    and not known when those of one of them are not, as of sparse tensors.
     """
     sizes: list[int] = []
     number = 0
@@ -299,8 +264,6 @@ def survey(batch: Any) -> tuple[int | None, int | None, int]:
             kind: Any = type(leaf)
             if kind in BYTES:
                 sizes.append(len(leaf))
-            elif kind is memoryview:
-                sizes.append(leaf.nbytes)
             elif kind not in VALUES and (is_array_type(kind) or is_array(leaf)):
                 sizes.append(_nbytes(leaf))
         route = route_to_samples(batch)
@@ -313,17 +276,11 @@ def survey(batch: Any) -> tuple[int | None, int | None, int]:
 
 def _nbytes(array: Any) -> int:
     try:
-        parts_of = _sparse_parts(getattr(array, "layout", None))
-        if parts_of:
-            return sum(getattr(array, part)().nbytes for part in parts_of)
-        return as_count(array.nbytes)
+        # Of some layouts torch says what a dense tensor would take.
+        is_sparse = "sparse" in str(getattr(array, "layout", ""))
+        return UNKNOWN if is_sparse else as_count(array.nbytes)
     except Exception:  # noqa: BLE001 - each kind of array without a size raises its own error
         return UNKNOWN
-
-
-@lru_cache(maxsize=16)
-def _sparse_parts(layout: object) -> tuple[str, ...]:
-    return SPARSE.get(str(layout), ())
 
 
 def route_to_samples(batch: Any) -> tuple[list[Step], Any] | None:
@@ -331,54 +288,59 @@ def route_to_samples(batch: Any) -> tuple[list[Step], Any] | None:
 
     That is the first object with a count of its own, or the first array that has dimensions, of
     which the first one is that of the samples in nearly every collection. Not so in an object whose
-    class is anybody's, such as a graph: there all arrays must agree in it.
+    class is anybody's, such as a graph: there all arrays must agree in it. Raises ValueError after
+    MOST_NODES nodes.
     """
-    return route_to(
-        batch,
-        lambda node: samples_of(node) is not None,
-        lambda node: (
-            is_collection_type(type(node))
-            or len({first_dimension(leaf) for leaf in leaves(node)} - {None}) <= 1
-        ),
-    )
+    waiting: list[tuple[list[Step], Any]] = [([], batch)]
+    walked: dict[int, Any] = {}
+    nodes = 0
+    while waiting:
+        steps, node = waiting.pop()
+        nodes += 1
+        if nodes > MOST_NODES:
+            raise TooLargeError(f"the batch has more than {MOST_NODES:,} nodes")
+        if samples_of(node) is not None:
+            return steps, node
+        if len(steps) == DEEPEST or not is_container(node) or id(node) in walked:
+            continue
+        walked[id(node)] = node
+        sizes = [] if is_collection_type(type(node)) else map(first_dimension, leaves(node))
+        if len({*sizes} - {None}) <= 1:
+            waiting += [([*steps, step], child) for step, child in reversed(parts(node))]
+    return None
 
 
 def samples_of(node: Any) -> int | None:
     """The samples that `node` tells: see `route_to_samples`."""
     if not is_container(node):
         return first_dimension(node)
-    name = own_count_name(node)
-    return None if name is None else by_own_count(name)(node)
+    own_count = own_count_of(node)
+    return None if own_count is None else own_count(node)
 
 
-def by_own_count(name: str) -> Callable[[Any], int]:
-    """A function that reads a batch's own count; it raises where there is none."""
+def own_count_of(node: Any) -> Callable[[Any], int] | None:
+    """A function that reads the samples that objects such as `node` tell; None where they do not.
 
-    def own_count(node: Any) -> int:
-        count = getattr(node, name)
-        # A TensorDict has the shape of a batch there, and a packed sequence those of its steps.
-        return as_count(count[0] if hasattr(type(count), "__getitem__") else count)
-
-    return own_count
-
-
-def own_count_name(node: Any) -> str | None:
-    """The attribute in which `node` tells its samples; None where it does not.
-
-    One that `__getattr__` makes up does not count: a lazy object would load what it stands for.
+    An attribute that `__getattr__` makes up does not count: a lazy object would load what it stands
+    for.
     """
     kind: Any = type(node)
     if kind in (dict, list, tuple) or not is_container(node) or _is_keyed(kind):
         return None
-    own = _own_attributes(node)
     for name in OWN_COUNTS:
-        if name not in own and not hasattr(kind, name):
+        if name not in _own_attributes(node) and not hasattr(kind, name):
             continue
+
+        def own_count(node: Any, name: str = name) -> int:
+            count = getattr(node, name)
+            # A TensorDict has the shape of a batch there, and a packed sequence those of its steps.
+            return as_count(count[0] if hasattr(type(count), "__getitem__") else count)
+
         try:
-            by_own_count(name)(node)
+            own_count(node)
         except Exception:  # noqa: BLE001, S112 - a class may raise what it likes
             continue
-        return name
+        return own_count
     return None
 
 
@@ -494,7 +456,7 @@ def copied(batch: Any) -> tuple[Any, list[str]]:
     has too many nodes, or is nested too deep.
     """
     kept: list[str] = []
-    memo = _Memo()
+    memo: dict[int, Any] = {}
 
     def cloned(leaf: Any) -> Any:
         kind: Any = type(leaf)
@@ -527,41 +489,20 @@ def _is_short_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
-class _Memo(dict[int, Any]):
-    """What copy.deepcopy has copied of one batch: not more than MOST_NODES objects."""
-
-    def __setitem__(self, key: int, value: Any) -> None:
-        if len(self) > MOST_NODES:
-            raise TooLargeError(f"more than {MOST_NODES:,} objects belong to it")
-        super().__setitem__(key, value)
-
-
-def _copy_of(leaf: Any, kind: Any, memo: _Memo) -> Any:
+def _copy_of(leaf: Any, kind: Any, memo: dict[int, Any]) -> Any:
     """A copy of one leaf by its own rules; None for what has none."""
     if issubclass(kind, np.ndarray) and not leaf.dtype.hasobject:
         return leaf.copy(order="K")
     if hasattr(kind, "clone") and hasattr(kind, "detach"):
         if getattr(leaf, "requires_grad", False):  # its identity or graph may matter
             return None
-        made, attributes = _clone_of(leaf.detach(), leaf), getattr(leaf, "__dict__", None)
+        made = leaf.detach().clone()
+        made = made.pin_memory() if leaf.is_pinned() else made
+        attributes = getattr(leaf, "__dict__", None)
         if attributes:
             vars(made).update({**attributes, **vars(made)})
         return made
-    if kind is memoryview:
-        view = np.array(leaf).data
-        return None if view.format != leaf.format else view.toreadonly() if leaf.readonly else view
     return None if is_shared_type(kind) else copy.deepcopy(leaf, memo)
-
-
-def _clone_of(source: Any, tensor: Any) -> Any:
-    """A clone of `source`, pinned as `tensor` is, and a conjugated or negated view if that is."""
-    torch: Any = sys.modules.get("torch")
-    if getattr(tensor, "is_conj", bool)():
-        return _clone_of(source.conj(), tensor.conj()).conj()
-    if getattr(tensor, "is_neg", bool)():
-        return torch._neg_view(_clone_of(torch._neg_view(source), torch._neg_view(tensor)))  # noqa: SLF001 - there is no public name
-    cloned = source.clone()
-    return cloned.pin_memory() if tensor.is_pinned() else cloned
 
 
 def _is_plain(tensor: Any) -> bool:
@@ -576,34 +517,35 @@ def _is_plain(tensor: Any) -> bool:
     )
 
 
+Place = tuple[str, int, int, Any]
+"""The memory of a leaf, where its elements begin and end in it, and the leaf."""
+
+
 def _copies_in_regions(batch: Any) -> dict[int, Any]:
     """Copies of large arrays and tensors of `batch`, and of those in one memory, by identity."""
     arrays = {id(leaf): leaf for leaf in leaves(batch) if is_array(leaf)}
-    places = [(*place, leaf) for leaf in arrays.values() if (place := _place_of(leaf))]
-    groups: list[list[tuple[str, int, int, Any]]] = []
+    places = filter(None, map(_place_of, arrays.values()))
+    groups: list[list[Place]] = []
     reached = 0
-    for device, first, end, leaf in sorted(places, key=itemgetter(0, 1)):
+    for place in sorted(places, key=itemgetter(0, 1)):
+        device, first, end, _ = place
         if groups and groups[-1][0][0] == device and first < reached:
-            groups[-1].append((device, first, end, leaf))
-            reached = max(reached, end)
+            groups[-1].append(place)
         else:
-            groups.append([(device, first, end, leaf)])
-            reached = end
+            groups.append([place])
+            reached = 0
+        reached = max(reached, end)
     made: dict[int, Any] = {}
     for group in groups:
-        device, first, _, leaf = group[0]
-        if len(group) > 1:
-            made |= _cut_from_one_copy(group, first - first % ALIGNMENT)  # so that what was is
-        elif leaf.nbytes >= LARGE and device == "cpu":
-            made |= _cut_from_one_copy(group, first)
+        device, first, end, leaf = group[0]
+        is_whole = leaf.nbytes == end - first  # of an array with gaps the copy has none
+        if len(group) > 1 or (device == "cpu" and leaf.nbytes >= LARGE and is_whole):
+            made |= _cut_from_one_copy(group)
     return made
 
 
-def _place_of(leaf: Any) -> tuple[str, int, int] | None:
-    """Where the elements of an array or tensor lie: its memory, their first address and their end.
-
-    None for what is no mere view of numbers: a class of its own, or one that overlaps itself.
-    """
+def _place_of(leaf: Any) -> Place | None:
+    """None for what is no mere view of numbers: a class of its own, or one that overlaps itself."""
     if type(leaf) is np.ndarray and not leaf.dtype.hasobject:
         device, first, size, steps = "cpu", leaf.ctypes.data, leaf.itemsize, leaf.strides
     elif _is_plain(leaf) and not leaf.requires_grad and leaf.device.type != "meta":
@@ -616,35 +558,35 @@ def _place_of(leaf: Any) -> tuple[str, int, int] | None:
         return None
     reach = [(n - 1) * step for n, step in zip(leaf.shape, steps, strict=True)]
     first += sum(min(bytes_, 0) for bytes_ in reach)
-    return device, first, first + sum(map(abs, reach)) + size
+    return device, first, first + sum(map(abs, reach)) + size, leaf
 
 
-def _cut_from_one_copy(places: list[tuple[str, int, int, Any]], begin: int) -> dict[int, Any]:
-    """A copy of each leaf, as they lie in the memory from `begin` on; one with gaps has none."""
+def _cut_from_one_copy(group: list[Place]) -> dict[int, Any]:
+    """A copy of each leaf, as they lie in their memory."""
     torch: Any = sys.modules.get("torch")
-    device, *_, leaf = places[0]
-    size = max(end for _, _, end, _ in places) - begin
-    has_gaps = len(places) == 1 and size > leaf.nbytes
-    size = leaf.nbytes if has_gaps else size
-    if device != "cpu":
+    device, begin, *_, leaf = group[0]
+    begin -= begin % ALIGNMENT if len(group) > 1 else 0  # so that what was aligned is
+    size = max(end for _, _, end, _ in group) - begin
+    region = REGIONS.take(size) if device == "cpu" else None
+    memory: Any
+    if region is not None:
+        memory = region[:size]
+    elif device == "cpu":
+        memory = np.empty(size, np.uint8)
+    else:
         on = "cpu" if device == "pinned" else device
         memory = torch.empty(size, dtype=torch.uint8, device=on, pin_memory=device == "pinned")
-    else:
-        region = REGIONS.take(size)
-        memory = np.empty(size, np.uint8) if region is None else region[:size]
     made: dict[int, Any] = {}
-    for _, first, _, leaf in places:
+    for _, first, _, leaf in group:
         if type(leaf) is np.ndarray:
             # Of an array that is read backwards, the first element has the last address.
-            offset = 0 if has_gaps else leaf.ctypes.data - begin
-            strides = None if has_gaps else leaf.strides
-            view = np.ndarray(leaf.shape, leaf.dtype, np.asarray(memory), offset, strides)
+            offset = leaf.ctypes.data - begin
+            view = np.ndarray(leaf.shape, leaf.dtype, np.asarray(memory), offset, leaf.strides)
             view[...] = leaf
         else:
-            strides = torch.empty_like(leaf, device="meta").stride() if has_gaps else leaf.stride()
             storage = torch.as_tensor(memory, device=leaf.device).untyped_storage()
             view = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
-            view.set_(storage, (first - begin) // leaf.element_size(), leaf.shape, strides)
+            view.set_(storage, (first - begin) // leaf.element_size(), leaf.shape, leaf.stride())
             view.copy_(leaf)
             vars(view).update(vars(leaf))
         made[id(leaf)] = view

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from itertools import accumulate
+from contextlib import suppress
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -13,13 +12,8 @@ from loadeval.core.batch import (
     LARGEST_COUNT,
     MOST_NODES,
     Step,
-    TooLargeError,
     as_count,
-    by_own_count,
-    is_collection_type,
-    is_container,
-    own_count_name,
-    route_to,
+    own_count_of,
     route_to_samples,
     survey,
 )
@@ -28,20 +22,12 @@ from loadeval.core.recorder import NOTHING, Count
 from loadeval.data.columns import UNKNOWN
 from loadeval.errors import in_words, warn
 
-MISSING = object()
-"""It is no mark of any batch."""
 PLAIN_VALUES = (int, float, complex, str, type(None))
 PLAIN_RULES = {IterableAdapter.samples, IterableAdapter.nbytes}
 SELDOM = 32
 """Bytes are added up in one batch of SELDOM for each leaf of it, or in more."""
-OFTENER = 8
-"""Where they change by themselves, they are added up so many times as often."""
-FIRST_SUMS = 128
-"""Padding is looked at in so many of the batches that are added up, and then in one of SELDOM."""
 BESIDES = 8
 """Adding up takes so much besides, in leaves."""
-MOST_STRUCTURES = 4
-"""So many are remembered of an epoch whose batches are built in several ways."""
 MOST_MARKS = 1024
 """So many shapes of the first array are remembered, with what batches of each have."""
 
@@ -52,7 +38,6 @@ class Counter:
     A count that raises, or is no count, is UNKNOWN from then on, and says so once: counting never
     ends a training run. So are all once a batch has had too many nodes to look at. `plain` tells
     that samples and bytes follow from the arrays in a batch alone, and `adds_up` that bytes do.
-    `sums` counts the batches that were added up and may tell their padding.
     """
 
     def __init__(self, adapter: Adapter, samples: Callable[[Any], int | None] | None) -> None:
@@ -61,7 +46,6 @@ class Counter:
         own_rules = {getattr(rule, "__func__", None) for rule in (self._samples, self._nbytes)}
         self.plain = own_rules == PLAIN_RULES
         self.adds_up = IterableAdapter.nbytes in own_rules
-        self.sums = 0
         self._gave_up = False
 
     def best_for(self, batch: Any) -> Callable[[Any], Count] | None:
@@ -73,7 +57,7 @@ class Counter:
         """
         if self.plain and (self._gave_up or issubclass(type(batch), PLAIN_VALUES)):
             return None
-        return Structure(self, batch, []).count
+        return Structure(self, batch).count
 
     def count(self, batch: Any, samples: int | None = None) -> Count:
         """Samples and bytes of `batch`, the slow and exact way.
@@ -118,34 +102,59 @@ def _say_unknown(what: str, error: Exception) -> int:
 
 
 class Structure:
-    """Counts batches of one structure by the way to their first array, found once.
+    """Counts batches that are built like `batch` by the way to their first array, found once.
 
     The mark of a batch is what its samples follow from: how many items it has, and the shape of
     its first array, or what an adapter or the user count by themselves. Batches of one mark have
     the same bytes, which are added up when the mark comes first, and now and then to be sure. Where
-    they are found to change by themselves they are UNKNOWN, but in those that are added up.
+    they are found to change by themselves they are UNKNOWN, but in those that are added up. A batch
+    that is built in another way is counted by itself, and those after it are taken to be like it.
     """
 
-    def __init__(self, counter: Counter, batch: Any, structures: list[Structure]) -> None:
-        self._counter, self._structures = counter, structures
-        structures.insert(0, self)
-        del structures[MOST_STRUCTURES:]
-        self._mark: Any = MISSING
+    def __init__(self, counter: Counter, batch: Any) -> None:
+        self._counter = counter
+        self._tells_padding = True
+        self._bytes_vary = False
+        self._begin(batch)
+
+    def _begin(self, batch: Any) -> None:
+        """Find the way to what tells the samples, the first array as a rule."""
+        counter = self._counter
+        self._known: dict[Any, Count] = {}
+        self._mark: Any = None  # that of no batch
         self._counted: Count = NOTHING
         self._left = self._period = 1
-        self._known: dict[Any, Count] = {}
-        self._bytes_vary = False
-        self._tells_padding = True
         # What an adapter adds up by itself nobody else knows to follow from the samples.
         self._seldom = SELDOM * (survey(batch)[2] + BESIDES) if counter.adds_up else 1
-        self._kind = type(batch)
         self._way: list[tuple[Callable[[Any], Any], type]] = []
         self._mark_of: Callable[[Any], Any] = counter.samples
         self._samples_of: Callable[[Any], int] = int
         if counter.plain:
-            self._follow(batch)
-        # In an object of anybody's class other arrays may not agree any more.
-        self._is_sure = all(is_collection_type(kind) for _, kind in self._way)
+            self._mark_of, self._samples_of = type, lambda _: UNKNOWN
+            with suppress(Exception):  # it is too large, or an odd container does not let go
+                self._follow(batch)
+
+    def _follow(self, batch: Any) -> None:
+        """Find the way to what tells the samples, the first array as a rule."""
+        route = route_to_samples(batch)
+        if route is None:
+            return
+        steps, leaf = route
+        way: list[tuple[Callable[[Any], Any], type]] = []
+        node = batch
+        for make, key in steps:
+            get = make(key)
+            way.append((get, type(node)))
+            node = get(node)
+        if node is leaf:
+            own_count = own_count_of(leaf)
+            is_sized = issubclass(type(batch), (dict, list, tuple))
+            self._mark_of = _mark_of(steps, own_count or attrgetter("shape"), is_sized)
+            self._samples_of = int if own_count else itemgetter(0)
+            if steps:
+                of_last = self._samples_of
+                self._samples_of = lambda mark: of_last(mark[1])
+            self._way = way
 
     def count(self, batch: Any) -> Count:
         """The Count of `batch`, the same object while nothing changes."""
@@ -155,59 +164,11 @@ class Structure:
                 left = self._left = self._left - 1
                 if left:
                     return self._counted
-            elif self._left > 1 and self._is_sure and type(batch) is self._kind:
-                known = self._known.get(mark)
-                if known is not None:
-                    self._left -= 1
-                    self._mark, self._counted = mark, known
-                    return known
             return self._look(batch, mark)
         except Exception:  # noqa: BLE001 - a batch of another structure fails in its own way
-            return self._count_another(batch)
-
-    def _count_another(self, batch: Any) -> Count:
-        """Count a batch of another structure, by what was learned of some, or is of it now."""
-        for structure in self._structures:
-            counted = None if structure is self else structure.attempt(batch)
-            if counted is not None:
-                return counted
-        counted = Structure(self._counter, batch, self._structures).attempt(batch)
-        return self._counter.count(batch) if counted is None else counted
-
-    def attempt(self, batch: Any) -> Count | None:
-        """The Count of `batch`; None where it is of another structure."""
-        try:
-            return self._look(batch, self._mark_of(batch))
-        except Exception:  # noqa: BLE001 - each kind of batch fails in its own way
-            return None
-
-    def _follow(self, batch: Any) -> None:
-        """Find the way to what tells the samples, the first array as a rule; else the first leaf.
-
-        The type of the first leaf, where nothing tells the samples, and that of the batch where it
-        has too many nodes to look at. An odd container, which does not give what it holds, is
-        counted as a whole each time.
-        """
-        try:
-            route = route_to_samples(batch)
-            steps, leaf = route or route_to(batch, _is_leaf) or ([], batch)
-            name = own_count_name(leaf) if route else None
-            last = by_own_count(name) if name else attrgetter("shape") if route else type
-            getters = [make(key) for make, key in steps]
-            nodes = list(accumulate([*getters, last], lambda node, get: get(node), initial=batch))
-            if nodes[-1] != last(leaf) or not issubclass(type(nodes[-1]), (tuple, type, int)):
-                return
-            mark_of = _mark_of(steps, last, sized=issubclass(type(batch), (dict, list, tuple)))
-            mark_of(batch)
-        except TooLargeError:
-            self._mark_of, self._samples_of = type, partial(_none_of, type(batch))
-            return
-        except Exception:  # noqa: BLE001 - each container that is odd raises its own error
-            return
-        self._way = list(zip(getters, map(type, nodes), strict=False))
-        of_last = int if name else itemgetter(0) if route else partial(_none_of, type(leaf))
-        self._mark_of = mark_of
-        self._samples_of = (lambda mark: of_last(mark[1])) if steps else of_last
+            counted = self._counter.count(batch)
+            self._begin(batch)
+            return counted
 
     def _look(self, batch: Any, mark: Any) -> Count:
         """Count a batch of another mark than the one before, or whose turn it is to be added up.
@@ -223,76 +184,48 @@ class Structure:
                 raise LookupError
             node = get(node)
         before = self._known.get(mark)
-        if before is not None and self._is_sure and self._left > 1:
+        if before is not None and self._left > 1:
             self._left -= 1
             self._mark, self._counted = mark, before
             return before
         exact = self._counter.count(batch, samples)
         if exact[0] != samples:  # the first array was not the one that is looked at
-            self._mark, self._known, self._samples_of = MISSING, {}, _none_of_any
             raise LookupError
-        is_new = before is None
-        if before is not None and UNKNOWN != before[1] != exact[1]:
-            self._bytes_vary = True
-        if self._mark is not MISSING and not is_new:
-            most = self._seldom // OFTENER if self._bytes_vary else self._seldom
-            self._period = min(2 * self._period, max(most, 1))
+        if before is not None:
+            self._bytes_vary |= UNKNOWN != before[1] != exact[1]
+            self._period = min(2 * self._period, self._seldom)
         self._left, self._mark = self._period, mark
         if len(self._known) > MOST_MARKS:
             self._known.clear()
         counted = (samples, UNKNOWN) if self._bytes_vary else exact
         self._counted = self._known[mark] = before if before == counted else counted
-        return self._with_padding(batch, exact if self._bytes_vary else self._counted)
-
-    def _with_padding(self, batch: Any, counted: Count) -> Count:
-        """`counted`, with the Padding of the batch where that tells it and its turn has come."""
-        if not self._tells_padding:
-            return counted
-        self._counter.sums += 1
-        if self._counter.sums > FIRST_SUMS and self._counter.sums % SELDOM:
-            return counted
-        padding = padding_of(batch)
+        counted = exact if self._bytes_vary else self._counted
+        padding = padding_of(batch) if self._tells_padding else None
         self._tells_padding = padding is not None
         return counted if padding is None else (*counted, *padding)
 
 
-def _mark_of(steps: list[Step], last: Callable[[Any], Any], *, sized: bool) -> Callable[[Any], Any]:
+def _mark_of(steps: list[Step], last: Callable[[Any], Any], is_sized: bool) -> Callable[[Any], Any]:
     """A function from a batch to its mark, quick where the way is short, and it mostly is."""
-    makes, keys = {make for make, _ in steps}, [key for _, key in steps]
-    is_shape = type(last) is attrgetter
     if not steps:
         return last
-    if sized and is_shape and makes == {itemgetter}:
-        first, *others = keys
-        if not others:
-            return lambda batch: (len(batch), batch[first].shape)
-        if len(others) == 1:
-            second = others[0]
-            return lambda batch: (len(batch), batch[first][second].shape)
-    if is_shape and itemgetter not in makes:
+    makes, keys = {make for make, _ in steps}, [key for _, key in steps]
+    is_shape = type(last) is attrgetter
+    if is_sized and is_shape and makes == {itemgetter} and len(keys) == 1:
+        (first,) = keys
+        return lambda batch: (len(batch), batch[first].shape)
+    if is_sized and is_shape and makes == {itemgetter} and len(keys) == 2:  # noqa: PLR2004 - a pair
+        first, second = keys
+        return lambda batch: (len(batch), batch[first][second].shape)
+    if is_shape and makes == {attrgetter}:
         shape_of = attrgetter(".".join([*keys, "shape"]))
         return lambda batch: (type, shape_of(batch))
     getters = [make(key) for make, key in steps]
 
     def through_all(batch: Any) -> Any:
-        node = getters[0](batch)
-        size = len(batch) if sized else len(node) if keys[0] == "data" else 0
-        for get in getters[1:]:
+        node = batch
+        for get in getters:
             node = get(node)
-        return size, last(node)
+        return len(batch) if is_sized else 0, last(node)
 
     return through_all
-
-
-def _is_leaf(node: Any) -> bool:
-    return not is_container(node)
-
-
-def _none_of_any(_mark: Any) -> int:
-    raise LookupError
-
-
-def _none_of(kind: type, mark: type) -> int:
-    if mark is not kind:
-        raise LookupError
-    return UNKNOWN

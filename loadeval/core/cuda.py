@@ -6,16 +6,14 @@ import ctypes
 import math
 import sys
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loadeval.adapter import cuda_in_use, devices_in_use, devices_of
 from loadeval.data.lines import GpuIdle
 from loadeval.errors import AskingTheLoader, of_the_loader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 MS_NS = 1_000_000
 RELAXED = 2

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sized
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
-from threading import RLock
 from typing import Any, Protocol, cast
 
 from loadeval.adapter import begun
@@ -107,7 +106,7 @@ class RealEpoch:
         clock: Callable[[], int],
         opened_ns: int,
         most: float = math.inf,
-        then: Callable[[], Iterator[Any] | None] | None = None,
+        then: Callable[[], Iterator[Any] | None] = lambda: None,
     ) -> None:
         self.rest: Iterator[Any] | None = None
         self._source = source
@@ -119,94 +118,48 @@ class RealEpoch:
     def spans(self, epoch: int) -> Spans:  # noqa: ARG002 - see EpochPlan
         """See EpochPlan."""
         since_ns: int | None = self._clock() - self._opened_ns
-        left, sizes, is_over = self._most, chunk_sizes(), False
-        while left and not is_over:
-            span = Span(self._source, int(min(next(sizes), left)), since_ns=since_ns)
+        left = self._most
+        for size in chunk_sizes():
+            span = Span(self._source, int(min(size, left)), since_ns=since_ns)
             yield span
             since_ns = None
             left -= span.served
-            is_over = span.fell_short
-        if self._then is not None and not left:
-            self.rest = self._then()
+            if span.fell_short:
+                return
+            if not left:
+                self.rest = self._then()
+                return
 
     def remainder(self) -> Iterator[Any]:
         """See EpochPlan."""
         return self._source
 
 
-class Remaining:
-    """What is left of an epoch of which batches were taken ahead; several threads may read it.
-
-    Those that are `held`, then what the loader raised after them, of `errors` that is one at most,
-    and then what its iterator, `source`, still gives.
-    """
-
-    def __init__(self, source: Iterator[Any]) -> None:
-        self.source = source
-        self.held: deque[Any] = deque()
-        self.errors: deque[Exception] = deque()
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        try:
-            return self.held.popleft()
-        except IndexError:
-            self.raise_error()
-        return next(self.source)
-
-    def raise_error(self) -> None:
-        """Raise what the loader raised, if it did, once."""
-        if self.errors:
-            error = self.errors.popleft()
-            of_the_loader(error)
-            raise error
-
-
-def restarting(batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-    """The batches of the generator that `batches` makes, and of another one after an exception.
-
-    A generator ends when it raises. A chain of generators can continue, if the loader does.
-    """
-    has_ended: list[bool] = []
-
-    def noting_its_end() -> Iterator[Any]:
-        yield from batches()
-        has_ended.append(True)
-
-    def parts() -> Iterator[Iterator[Any]]:
-        while not has_ended:
-            yield noting_its_end()
-
-    return chain.from_iterable(parts())
-
-
 class MeasuredEpoch(map):  # type: ignore[type-arg]  # of anything
-    """What a training loop iterates: an epoch, and what else is read of the loader's iterator.
+    """What a training loop iterates: a Serving, and what else is read of the loader's iterator.
 
-    It asks `epoch` for each batch, after an exception too, at no cost but that of a call.
+    A Serving that had `__getattr__` itself would be slower at its own attributes.
     """
 
-    _source: Iterator[Any]
-
-    @classmethod
-    def of(cls, epoch: Iterator[Any], source: Iterator[Any]) -> MeasuredEpoch:
-        """The batches of `epoch`, as an iterator like `source`."""
-        made = cls(type(epoch).__next__, repeat(epoch))
-        made._source = source
-        return made
+    source: Iterator[Any]
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_source":  # not there yet
+        if name == "source":  # not there yet, as in what is being copied
             raise AttributeError(name)
-        return getattr(self._source, name)
+        return getattr(self.source, name)
 
     def __len__(self) -> int:
-        return len(cast("Sized", self._source))
+        return len(cast("Sized", self.source))
 
     def __bool__(self) -> bool:
-        return bool(self._source)
+        return bool(self.source)
+
+
+def served(serving: Serving, source: Iterator[Any]) -> MeasuredEpoch:
+    """An epoch of the loader's iterator `source`, as `serving` serves it."""
+    epoch = MeasuredEpoch(Serving.__next__, repeat(serving))
+    epoch.source = source
+    return epoch
 
 
 class Serving:
@@ -238,28 +191,24 @@ class Serving:
         self._plan, self._begin, self._counter_for = plan, begin, counter_for
         self._clock, self._owner, self._guard = clock, owner, guard
         self._annotation = annotation
-        self._lock = RLock()
         self._is_shared = False
         self._epoch: OpenEpoch | None = None
         self._spans: Spans | None = None
         self._span: Span | None = None
         self._batches: Iterator[Any] = iter(())
         self._count: Callable[[Any], Count] | None = None
-        self._is_loaders = True
+        self._has_begun = False
+        self._is_loaders = True  # what a span raises
         self._is_open = False  # the span, which may have more batches
         self._hot: Hot | None = (iter(()), None, NOTHING, [], clock)
         """None while a batch is asked for, and where nothing is measured any more."""
         self._next_hot: Hot | None = self._hot
-        self._has_begun = self._is_waiting = False
         # What an exception has left: when the batch was asked for that is to come, or the batch.
         self._is_interrupted = False
         self._asked_ns: int | None = None
         self._unserved: deque[Any] = deque()
         self._rest: Iterator[Any] = iter(())
         self._is_over = False
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         hot = self._hot
@@ -271,45 +220,34 @@ class Serving:
         try:
             batches, count, before, marks, clock = hot
             request = clock()
-            for batch in batches:
-                deliver = clock()
-                if count is not None:
-                    counted = count(batch)
-                    if counted is not before:
-                        self._note_count(counted)
-                marks.append(request)
-                marks.append(deliver)
-                self._hot = self._next_hot
-                return batch
-            self._is_open = False
-        except BaseException as error:
-            if not self._ends(error, request, batch):
-                raise
-        return self._next_unmeasured() if self._is_over else self._next_of_span(request)
-
-    def _next_of_span(self, request: int | None) -> Any:
-        """The first batch of the next span that has one, or the first one after an exception."""
-        batch: Any = MISSING
-        try:
-            while request is not None:
-                if not self._is_open:
-                    request = self._go_on(request)
-                    continue
-                for batch in self._batches:
-                    deliver = self._clock()
-                    if not self._has_begun:
-                        cast("OpenEpoch", self._epoch).started()
-                        self._count = self._counter_for(batch)
-                        self._has_begun = True
-                    self._note_count(NOTHING if self._count is None else self._count(batch))
-                    cast("Span", self._span).marks.extend((request, deliver))
+            while True:
+                for batch in batches:
+                    deliver = clock()
+                    if count is not None:
+                        counted = count(batch)
+                        if counted is not before:
+                            self._note_count(counted)
+                    marks.append(request)
+                    marks.append(deliver)
                     self._hot = self._next_hot
                     return batch
                 self._is_open = False
+                opened = self._go_on(request)
+                if opened is None:
+                    break
+                request, (batches, count, before, marks, clock) = opened
         except BaseException as error:
             if not self._ends(error, request, batch):
                 raise
         return self._next_unmeasured()
+
+    def _count_first(self, batch: Any) -> Count:
+        cast("OpenEpoch", self._epoch).started()
+        count = self._count = self._counter_for(batch)
+        self._has_begun = True
+        counted = NOTHING if count is None else count(batch)
+        self._note_count(counted)
+        return counted
 
     def _note_count(self, counted: Count) -> None:
         """Note what the batch that has come has in it, and all after it, if that is another."""
@@ -319,31 +257,30 @@ class Serving:
         if not self._is_shared:
             self._next_hot = self._batches, self._count, counted, span.marks, self._clock
 
-    def _go_on(self, request: int) -> int | None:
+    def _go_on(self, request: int) -> tuple[int, Hot] | None:
         """Go on with the span after an exception, or to the next one.
 
         Returns when the batch was asked for that it is to give; None at the end of all spans.
         """
-        if self._epoch is None:
-            self._epoch = self._begin()
-        epoch = self._epoch
+        epoch = self._epoch = self._epoch or self._begin()
         if self._spans is None:
             self._spans = self._plan.spans(epoch.number)
             if self._annotation is not None:
                 self._spans = self._annotation.between(self._spans)
         interrupted, self._is_interrupted = self._is_interrupted, False
+        is_waiting = interrupted  # since the request
         if interrupted:
             epoch.resume()
             request = request if self._asked_ns is None else self._asked_ns
             self._asked_ns = None
         elif self._span is not None:
-            self._span.asked_ns = request
+            done, self._span = self._span, None
+            done.asked_ns = request
             # With what is around its batches the step ends.
             self._batches, self._next_hot = iter(()), None
-            epoch.end_step()
-            # For what this span did not have.
-            self._is_waiting = self._span.fell_short or not self._span.served
-            self._span = None
+            if epoch.gpu_idle is not None:
+                epoch.gpu_idle.end_step()
+            is_waiting = done.fell_short or not done.served  # for what it did not have
         if self._span is None:
             self._span = self._next_span(epoch)
             if self._span is None:
@@ -351,10 +288,9 @@ class Serving:
                 return None
             if self._span.since_ns is not None and not interrupted:
                 request = self._span.since_ns
-            elif not (interrupted or self._is_waiting):
+            elif not is_waiting:
                 request = self._clock()
-        self._open(self._span, epoch)
-        return request
+        return request, self._opened(self._span, epoch)
 
     def _next_span(self, epoch: OpenEpoch) -> Span | None:
         """The next span, with a chunk of its own to be noted in."""
@@ -367,24 +303,29 @@ class Serving:
             self._plan.rest = self._plan.remainder()
             raise
         if span is not None:
-            span.marks, span.counts = epoch.next_chunk(span.arm, span.pair, span.instrumented)
-            span.counts.append((0, NOTHING))
+            chunk = epoch.next_chunk(span.arm, span.pair, span.instrumented)
+            chunk.counts.append((0, NOTHING))
+            span.marks, span.counts = chunk.marks, chunk.counts
         return span
 
-    def _open(self, span: Span, epoch: OpenEpoch) -> None:
-        self._batches = begun(span.source)
+    def _opened(self, span: Span, epoch: OpenEpoch) -> Hot:
+        batches = begun(span.source)
         self._is_loaders = not span.is_ours
         if self._annotation is not None:
-            self._batches = self._annotation.around(self._batches, span.arm)
+            batches = self._annotation.around(batches, span.arm)
             self._is_loaders = False
         if epoch.gpu_idle is not None:
-            self._batches = epoch.gpu_idle.watched(self._batches)
+            batches = epoch.gpu_idle.watched(batches)
             self._is_loaders = False
-        if self._unserved:
-            unserved, self._unserved = self._unserved, deque()
-            self._batches = chain(unserved, self._batches)
-        self._batches = islice(self._batches, span.size - span.served)
+        unserved, self._unserved = self._unserved, deque()
+        batches = chain(unserved, batches) if unserved else batches
+        self._batches = islice(batches, span.size - span.served)
         self._is_open = True
+        count = self._count if self._has_begun else self._count_first
+        hot = self._batches, count, span.counts[-1][1], span.marks, self._clock
+        if self._has_begun and not self._is_shared:
+            self._next_hot = hot
+        return hot
 
     def _ends(self, error: BaseException, request: int | None, batch: Any) -> bool:
         """Whether `error` is ours: what is left is served without us then.
@@ -432,7 +373,7 @@ class Serving:
     def _next_unmeasured(self) -> Any:
         """A batch for one of several threads, or of an epoch that is not measured any more."""
         if not (self._is_over or self._is_shared):
-            with self._guard, self._lock:
+            with self._guard:
                 self._share()
         try:
             return self._unserved.popleft()
@@ -446,39 +387,17 @@ class Serving:
             raise
 
     def _share(self) -> None:
-        """Serve what is left to several threads; one that is in here still measures its batch."""
-        if not (self._is_over or self._is_shared):  # by another thread, just now
-            self._rest = self._plan.remainder()
-            self._is_shared, self._next_hot = True, None
-            if self._epoch is not None:
-                self._epoch.recorder.note(SEVERAL_THREADS.format(self._epoch.number))
+        """Serve what is left to several threads; one that is in here still measures its batch.
 
-    def _leave(self) -> None:
-        """End what nobody reads any more."""
-        epoch = self._epoch
-        if epoch is not None and epoch.failure is not None:
-            self._is_over = True
-            epoch.end_failed()
-        else:
-            self._end("unmeasured" if self._is_shared else "broken off")
+        Two that come at once both do it: their remainders are of the same batches.
+        """
+        self._rest = self._plan.remainder()
+        self._is_shared, self._next_hot = True, None
+        if self._epoch is not None:
+            self._epoch.recorder.note(SEVERAL_THREADS.format(self._epoch.number))
 
     def __del__(self) -> None:
         """Who drops an epoch has broken it off."""
         if not self._is_over:
             with self._guard:
-                self._leave()
-
-
-def served(  # noqa: PLR0913, PLR0917 - see Serving
-    plan: EpochPlan,
-    source: Iterator[Any],
-    begin: Callable[[], OpenEpoch],
-    counter_for: Callable[[Any], Callable[[Any], Count] | None],
-    clock: Callable[[], int],
-    owner: object,
-    guard: Guard = UNGUARDED,
-    annotation: Annotation | None = None,
-) -> MeasuredEpoch:
-    """An epoch of the loader's iterator `source`, measured: see Serving."""
-    serving = Serving(plan, begin, counter_for, clock, owner, guard, annotation)
-    return MeasuredEpoch.of(serving, source)
+                self._end("unmeasured" if self._is_shared else "broken off")

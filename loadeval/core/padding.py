@@ -21,10 +21,6 @@ MOST_LENGTHS = 2**16
 """A longer list would take milliseconds to read."""
 MOST_NODES = 64
 """No more nodes of a batch are looked at for a mask."""
-FEWEST_TOKENS = 4
-"""In a shorter row of numbers that have no name, an end that is constant tells nothing."""
-INSIDE = 0.01
-"""Of the tokens without a name: as many may be like the padding and not at an end."""
 MASKS = frozenset({"attention_mask", "mask", "input_mask"})
 PADDING_MASKS = ("padding_mask", "pad_mask")
 """Names that end so are of masks that some libraries set where there is padding."""
@@ -47,28 +43,16 @@ class Padding(NamedTuple):
 def padding_of(batch: Any) -> Padding | None:
     """The padding of a batch of sequences; None where nothing tells it."""
     try:
-        return _padding_of(list(_named_leaves(batch)))
-    except Exception:  # noqa: BLE001 - each kind of array fails in its own way
-        return None
-
-
-def _padding_of(leaves: list[tuple[str, Any]]) -> Padding | None:
-    for name, leaf in leaves:
-        is_for_padding = name.endswith(PADDING_MASKS)
-        if is_for_padding or name in MASKS:
-            mask = _numbers_of(leaf)
-            padding = None if mask is None else _by_mask(mask, by_place=is_for_padding)
+        leaves = list(_named_leaves(batch))
+        masks = (_by_mask(name, leaf) for name, leaf in leaves)
+        lengths = (_by_lengths(leaf, leaves) for name, leaf in leaves if name.endswith(LENGTHS))
+        tokens = (_by_tokens(leaf) for name, leaf in leaves if name in TOKENS)
+        for padding in (*masks, *lengths, *tokens):
             if padding is not None:
                 return padding
-    for name, leaf in leaves:
-        lengths = _numbers_of(leaf) if name.endswith(LENGTHS) else None
-        if lengths is not None and lengths.ndim == 1 and lengths.dtype.kind in "iu":
-            padded_to = _padded_length(lengths, [leaf for _, leaf in leaves])
-            if padded_to is not None:
-                return _of_lengths(lengths, padded_to)
-    named = [leaf for name, leaf in leaves if name in TOKENS]
-    ids = _numbers_of(next(iter(named or [leaf for _, leaf in leaves[:1]]), None))
-    return None if ids is None else _by_tokens(ids, is_named=bool(named))
+    except Exception:  # noqa: BLE001, S110 - each kind of array fails in its own way
+        pass
+    return None
 
 
 def _named_leaves(batch: Any) -> Iterator[tuple[str, Any]]:
@@ -87,28 +71,32 @@ def _named_leaves(batch: Any) -> Iterator[tuple[str, Any]]:
             yield name, node
 
 
-def _numbers_of(leaf: Any) -> Numbers | None:
-    """The same memory as an array of NumPy; None for what is not to be read, or of one number."""
+def _numbers_of(leaf: Any) -> Numbers:
+    """The same memory as an array of NumPy, of no elements where it is not to be read."""
     kind: Any = type(leaf)
-    if kind is list or kind is tuple:
-        leaf = np.array(leaf) if len(leaf) <= MOST_LENGTHS else None
+    if kind in (list, tuple):
+        leaf = np.array(leaf[: MOST_LENGTHS + 1])
     elif (kind.__module__, kind.__name__) == ("torch", "Tensor"):
-        # Not by numpy(), after which a tensor can no longer be resized.
-        leaf = np.from_dlpack(leaf) if leaf.is_cpu and leaf.nbytes <= MOST_BYTES else None
-    elif kind is not np.ndarray:
-        return None
-    return leaf if leaf is not None and leaf.ndim and 0 < leaf.nbytes <= MOST_BYTES else None
+        if leaf.is_cpu and leaf.nbytes <= MOST_BYTES:
+            return np.from_dlpack(leaf)  # not numpy(), after which it can no longer be resized
+        return np.zeros(0)
+    is_read = type(leaf) is np.ndarray and leaf.nbytes <= MOST_BYTES
+    return leaf if is_read else np.zeros(0)
 
 
-def _by_mask(mask: Numbers, *, by_place: bool) -> Padding | None:
-    """By a mask of a row for each sequence; `by_place`, its first column is of no padding.
+def _by_mask(name: str, leaf: Any) -> Padding | None:
+    """By a mask of a row for each sequence.
 
-    Or its last one, where the first one differs: which value is padding has no common meaning.
+    Which value of a padding mask is padding has no common meaning: the first column is of none, or
+    the last one, where the first one differs.
     """
-    rows = mask.reshape(len(mask), -1)
-    if rows.shape[1] != mask.shape[-1] or mask.ndim == 1 or mask.dtype.kind not in "biuf":
+    by_place = name.endswith(PADDING_MASKS)
+    mask = _numbers_of(leaf) if by_place or name in MASKS else np.zeros(0)
+    if mask.ndim <= 1 or not mask.size or mask.dtype.kind not in "biuf":
         return None
-    is_held: npt.NDArray[np.bool_] = rows != 0
+    is_held: npt.NDArray[np.bool_] = mask.reshape(len(mask), -1) != 0
+    if is_held.shape[1] != mask.shape[-1]:
+        return None
     if by_place:
         edges = (is_held[:, place] for place in (0, -1))
         edge = next((column[0] for column in edges if (column == column[0]).all()), None)
@@ -118,51 +106,41 @@ def _by_mask(mask: Numbers, *, by_place: bool) -> Padding | None:
     # What lies anywhere is masked for another reason.
     changes = np.count_nonzero(is_held[:, 1:] != is_held[:, :-1])
     is_of_numbers = mask.dtype.kind == "f" and mask.min() < 0  # to be added to scores
-    if changes > 2 * len(rows) or is_of_numbers or not is_held.any():
+    if changes > 2 * len(is_held) or is_of_numbers or not is_held.any():
         return None
-    return _of_lengths(np.count_nonzero(is_held, axis=1), rows.shape[1])
+    return _of_lengths(np.count_nonzero(is_held, axis=1), is_held.shape[1])
 
 
-def _padded_length(lengths: Numbers, leaves: list[Any]) -> int | None:
-    """The length to which the first array with a row for each of `lengths` is padded.
+def _by_lengths(leaf: Any, leaves: list[tuple[str, Any]]) -> Padding | None:
+    """By lengths, and the first array that has a row for each of them.
 
-    With more than two dimensions it must be that of the longest.
+    With more than two dimensions it must be padded to the longest.
     """
+    lengths = _numbers_of(leaf)
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not 0 < len(lengths) <= MOST_LENGTHS:
+        return None
     longest = lengths.max()
-    for leaf in leaves:
-        sizes = [*getattr(leaf, "shape", ())]
+    for _, other in leaves:
+        sizes = [*getattr(other, "shape", ())]
         if len(lengths) not in sizes[:2]:
             continue
         sizes.remove(len(lengths))
-        is_flat = len(sizes) == 1
-        fitting = [size for size in sizes if size == longest or (is_flat and size > longest)]
-        if fitting:
-            return int(fitting[0])
+        for size in sizes:
+            if size == longest or (len(sizes) == 1 and size > longest):
+                return _of_lengths(lengths, int(size))
     return None
 
 
-def _by_tokens(ids: Numbers, *, is_named: bool) -> Padding | None:
+def _by_tokens(leaf: Any) -> Padding | None:
     """By the ends of the rows that repeat the token with which the longest such end does."""
-    is_table = ids.shape == (len(ids), ids.shape[-1])
-    if not is_table or ids.dtype.kind not in "iu" or ids.itemsize == 1:
+    ids = _numbers_of(leaf)
+    if ids.ndim != 2 or not ids.size or ids.dtype.kind not in "iu":  # noqa: PLR2004 - a table
         return None
-    ends = _constant_ends(ids == ids[:, -1:])
+    others = (ids != ids[:, -1:])[:, ::-1]
+    ends = np.where(others.any(axis=1), others.argmax(axis=1), ids.shape[1])
     row = int(ends.argmax())
-    is_padding = ids == ids[row, -1]
-    padded = np.where(is_padding[:, -1] & (ends[row] > 1), ends, 0)
-    if not is_named:
-        inside = np.count_nonzero(is_padding) - int(padded.sum())
-        if len(ids) == 1 or ids.shape[1] < FEWEST_TOKENS or inside > INSIDE * ids.size:
-            return None
+    padded = np.where((ids[:, -1] == ids[row, -1]) & (ends[row] > 1), ends, 0)
     return _of_lengths(ids.shape[1] - padded, ids.shape[1])
-
-
-def _constant_ends(is_last: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
-    """How many at the end of each row are true."""
-    others = ~is_last[:, ::-1]
-    ends: npt.NDArray[np.intp] = others.argmax(axis=1)
-    ends[~others.any(axis=1)] = is_last.shape[1]
-    return ends
 
 
 def _of_lengths(lengths: Numbers, padded_to: int) -> Padding:

@@ -7,10 +7,9 @@ import os
 import threading
 import time
 import uuid
-import weakref
 from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 from itertools import count, islice
@@ -21,16 +20,14 @@ import numpy as np
 from loadeval.adapter import LoaderStages, StageNote
 from loadeval.core.cuda import GpuIdleTimer, timing_events
 from loadeval.core.threads import (
-    DROPPED,
     LOG_THREAD,
-    NO_PROBES,
     BackgroundThreads,
     LogQueue,
     MetricsReader,
     Probes,
     within,
 )
-from loadeval.data.columns import UNKNOWN, Column, constant, listed
+from loadeval.data.columns import UNKNOWN, listed
 from loadeval.data.lines import (
     Arm,
     Block,
@@ -78,25 +75,23 @@ class Chunk:
         self.counts: list[tuple[int, Count]] = []
         self.taken = 0
 
-    @property
-    def rows(self) -> int:
-        """How many batches are complete in it."""
-        return len(self.marks) // 2
-
-    def take(self, epoch: int, origin_ns: int) -> Block | None:
+    def take(self, epoch: int, origin_ns: int) -> tuple[Block, dict[int, Count]] | None:
         """The rows that were not taken before, the last step left open; None when there are none.
 
-        They are of epoch number `epoch`, and their requests count from `origin_ns`.
+        They are of epoch number `epoch`, and their requests count from `origin_ns`. With them come
+        the Paddings, by their row.
         """
-        start, stop = self.taken, self.rows
+        start, stop = self.taken, len(self.marks) // 2
         if start == stop:
             return None
         self.taken = stop
         marks = np.fromiter(islice(self.marks, 2 * start, 2 * stop), np.int64, 2 * (stop - start))
         requests, deliveries = marks[::2], marks[1::2]
         steps: list[int | None] = (requests[1:] - deliveries[:-1]).tolist()
-        samples, nbytes = self._counted(start, stop)
-        return Block(
+        counts = list(self.counts)
+        which = np.searchsorted([row for row, _ in counts], np.arange(start, stop), "right") - 1
+        samples, nbytes = np.array([count[:2] for _, count in counts], np.int64)[which].T.copy()
+        block = Block(
             epoch=epoch,
             arm=self.arm,
             request_ns=(requests - origin_ns).tolist(),
@@ -107,24 +102,9 @@ class Chunk:
             pair=self.pair,
             instrumented=self.instrumented,
         )
-
-    def paddings(self, start: int) -> list[tuple[int, Count]]:
-        """The rows from `start` on that were taken and have a Padding, with it, the last first."""
-        last: dict[int, Count] = {}  # of a row that was broken off there is a second count
-        for row, counted in reversed(self.counts):
-            if row < start:
-                break
-            last.setdefault(row, counted[2:])
-        return [(row, padding) for row, padding in last.items() if padding and row < self.taken]
-
-    def _counted(self, start: int, stop: int) -> tuple[Column, Column]:
-        rows, counts = zip(*self.counts, strict=True)
-        which = np.searchsorted(rows, np.arange(start, stop), side="right") - 1
-        if which[0] == which[-1]:
-            samples, nbytes, *_ = counts[which[0]]
-            return constant(samples, stop - start), constant(nbytes, stop - start)
-        samples, nbytes = np.array([count[:2] for count in counts], dtype=np.int64)[which].T.copy()
-        return samples, nbytes
+        # Of a row that was broken off there is a second count.
+        paddings = {row: count[2:] for row, count in counts if start <= row < stop}
+        return block, {row: padding for row, padding in paddings.items() if padding}
 
 
 FLUSH_INTERVAL_S = 0.5
@@ -134,10 +114,6 @@ MAX_WAITING_CHUNKS = 8
 NOTHING_SERVED = (
     "nothing was measured: no batch was served through this LoaderEvaluator. Was it iterated? A "
     "framework may have put another loader in its place; install(dataloader) measures that too"
-)
-NOT_RECORDED = (
-    "{batches} batches are not in this log, whose file took nothing for a while: the log of their "
-    "epochs ends before them"
 )
 LOST = "{path}, the log of the run until here, is not what it was: this is the rest of the run"
 GAVE_UP = "nothing more is measured ({error}); the training goes on"
@@ -153,11 +129,10 @@ class Recorder:
     A log is brought up to date by a thread that lives only between an epoch's first batch and
     its end, and so does the one that reads the probes: a loader that forks its workers when an
     epoch begins forks with no thread of ours. No training waits for the log's file; what that
-    cannot take for too long is dropped, and counted.
+    does not take waits in memory, as all of a run without a log does.
 
-    A forked child records nothing of what its parent does, and what it begins itself in memory.
-
-    What fails in loadeval, here or where else `guard` is asked, ends the recording.
+    In a forked child it is closed. What fails in loadeval, here or where else `guard` is asked,
+    ends the recording.
 
     `facts` are the settings that the header tells. `stages` makes what looks into the loader.
     Raises RunLogError if the log that the settings name exists or cannot be written.
@@ -196,61 +171,42 @@ class Recorder:
         self.header = cast("Header", self._redact(header))
         path, log = settings.log_file, None
         if path is not None:
-            log = LogQueue(RunLog(path, self.header, overwrite=settings.overwrite))
+            log = RunLog(path, self.header, overwrite=settings.overwrite)
+        self._lines = LogQueue(log)
+        self._has_log_thread = True
+        self._process = os.getpid()
         self.guard = Guard(self._give_up)
         self._clock = settings.clock
         self.origin_ns = self._clock()
-        self._stages = StageRecorder(stages if settings.looks_inside else lambda: None)
-        self.closed = False
+        self._is_closed = self._is_draining = False
         self.batches = 0
         self.expects_batches = True
         self._epochs = 0
         self._numbers = count()  # asked by threads that iterate one loader at once
-        self._spare_cuda_events: deque[Any] = deque()
-        self._parents: tuple[object, ...] = ()
-        self._tracking = tracking
-        if tracking is not None:
-            tracking.take(self.header)
-        self._start(log, probes)
-        _all.add(self)
-
-    def _start(self, log: LogQueue | None, probes: Probes) -> None:
-        """Begin with nothing recorded, in this process."""
-        self._process = os.getpid()
-        self._log = log
-        self._has_log_thread = True
-        self._dropped = 0
-        self._is_draining = False
         self._open_epochs: list[OpenEpoch] = []
-        self._kept: list[bytes] = []
         self._queued_work: deque[Callable[[], None]] = deque()
         self._lock = threading.RLock()
         self._threads = BackgroundThreads(self.guard)
+        self._stages = StageRecorder(stages if settings.looks_inside else lambda: None)
         self._metrics = MetricsReader(probes, self._clock, self.origin_ns, self._threads)
         self._gpu_idle_timers: list[GpuIdleTimer] = []
+        self._spare_cuda_events: deque[Any] = deque()
+        self._tracking = tracking
+        if tracking is not None:
+            tracking.take(self.header)
 
-    def leave_to_parent(self) -> None:
-        """Leave what was recorded until now, and the log, to the parent of this forked child.
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether this process is a forked child: run, log and threads are its parent's."""
+        return os.getpid() != self._process
 
-        Its threads are not here, and they may have held a lock.
-        """
-        # Kept, for what they hold of a device cannot be freed here, and a file may stall.
-        self._parents = self._log, self._stages, self._gpu_idle_timers, self._spare_cuda_events
-        self._stages, self._spare_cuda_events = StageRecorder(lambda: None), deque()
-        self._tracking = None
-        self._start(None, NO_PROBES)
-
-    def _leave_if_forked(self) -> None:
-        """Leave the log to the parent in a forked child where nothing has called us.
-
-        C code forked, or the child is just beginning.
-        """
-        if os.getpid() != self._process:
-            self.leave_to_parent()
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more is recorded."""
+        return self._is_closed or self.is_of_parent
 
     def begin_stages(self, loader: Any) -> Callable[[int], object]:
         """Time the stages of the epoch of `loader` that begins next; see LoaderStages.begin."""
-        self._leave_if_forked()
         return self._stages.begin(loader)
 
     def stop_stages(self) -> None:
@@ -259,7 +215,6 @@ class Recorder:
 
     def begin_epoch(self, number_callback: Callable[[int], object] | None = None) -> OpenEpoch:
         """Open the next epoch; `number_callback` is called with its number."""
-        self._leave_if_forked()
         if self.closed:  # the iterator is older than that
             return OpenEpoch(self, self._epochs)
         number = next(self._numbers)
@@ -278,38 +233,33 @@ class Recorder:
         """Start the threads: now there is something to write and a reason to read probes."""
         if self.closed:
             return
-        if self._log is not None:
-            work = partial(self._bring_up_to_date, self._log)
+        if self._lines.log is not None:
             self._has_log_thread = self._threads.start(
-                LOG_THREAD, work, FLUSH_INTERVAL_S, at_end=True
+                LOG_THREAD, self._bring_up_to_date, FLUSH_INTERVAL_S, at_end=True
             )
         self._metrics.start_when_due()
         if self._tracking is not None:
             self._tracking.begin(self._threads, self.drain)
 
+    def _bring_up_to_date(self) -> None:
+        self.drain()
+        self._lines.write()
+
     def chunk_filled(self, epoch: OpenEpoch) -> None:
         """Take full chunks, so that they do not pile up in memory."""
-        if epoch not in self._open_epochs:
+        if self.closed or epoch not in self._open_epochs:
             epoch.chunks.clear()
             return
-        if self._log is None:
+        if self._lines.log is None or len(epoch.chunks) > MAX_WAITING_CHUNKS:
             self.drain()
-        elif len(epoch.chunks) > MAX_WAITING_CHUNKS:
-            self.drain()
-            self._threads.hurry(LOG_THREAD)
-            self._log.relieve()
         if epoch.has_batches:
             self.started()
 
     def epoch_ended(self, epoch: OpenEpoch, end: EpochEnd) -> None:
         """Write the rest of the epoch and how it ended."""
-        self._leave_if_forked()  # garbage may be collected before `_leave_all_to_parent` is called
         if end.cause == "exhausted" and not epoch.has_batches and not self.closed:
             warn(EMPTY_EPOCH)
-        self._queued_work.append(partial(self._end_epoch, epoch, end))
-        if self._open_epochs == [epoch] and not self._is_locked_here():
-            self._threads.stop()  # that of the log does it, last of all
-        self._run_queued_work()
+        self._run_alone(partial(self._end_epoch, epoch, end))
 
     @property
     def has_instruments(self) -> bool:
@@ -318,12 +268,14 @@ class Recorder:
 
     def look(self, on: bool) -> None:
         """Read instruments from now on, or none but the clock and what measures a GPU."""
-        self._stages.look(on)
-        self._metrics.look(on)
+        if not self.closed:
+            self._stages.look(on)
+            self._metrics.look(on)
 
     def mark(self) -> None:
         """Read the probes now, at the edge of a block."""
-        self._metrics.mark()
+        if not self.closed:
+            self._metrics.mark()
 
     def keep(self, fact: Prefetch | Window | Event) -> None:
         """Record what happened at the edge of a block."""
@@ -337,45 +289,6 @@ class Recorder:
         """Take what the live epochs have measured to where it is kept."""
         self._run_alone(self._drain)
 
-    def _bring_up_to_date(self, log: LogQueue) -> None:
-        """What the thread of the log does."""
-        self.drain()
-        log.write()
-
-    def _give_up(self, error: Exception) -> None:
-        """Measure no more: `error` is a fault of ours, which is told once."""
-        message = GAVE_UP.format(error=in_words(error))
-        warn(message)
-        with suppress(Exception):  # what failed may fail again
-            logging.getLogger("loadeval").debug(message, exc_info=error)
-            self._threads.stop()  # who ends the log waits for its file
-        with suppress(Exception):
-            self._run_alone(partial(self._end, message))
-
-    def _end(self, last_words: str | None) -> None:
-        """End the log with what was measured until now, whatever of it fails."""
-        if self.closed:
-            return
-        with ExitStack() as last_first:
-            last_first.callback(setattr, self, "closed", True)  # then the file may be closed
-            last_first.callback(self._open_epochs.clear)
-            last_first.callback(self._put_end)
-            if last_words is not None:
-                last_first.callback(lambda: self._keep(self._event(last_words), always=True))
-            last_first.callback(self._note_dropped, at_end=True)
-            if not self._is_draining:  # which has failed, and may have left a gap
-                last_first.callback(self._drain_to_the_end)
-            last_first.callback(self._stages.close)
-
-    def _drain_to_the_end(self) -> None:
-        self._drain()
-        for line in self._unfinished_lines():
-            self._keep(line, always=True)
-
-    def _put_end(self) -> None:
-        if self._log is not None and not self._log.is_broken:
-            self._log.put(encode(RunEnd(self.batches)))
-
     def run(self) -> Run:
         """Everything measured so far; from the log where there is one."""
         reader = LogReader(None)
@@ -387,51 +300,66 @@ class Recorder:
 
         Raises RunLogError where that cannot be read.
         """
-        taken: list[tuple[int, list[bytes]]] = []
-        self._run_alone(lambda: taken.append(self._drained()))
-        # It is not done yet where a signal interrupted what is.
-        written_bytes, texts = taken[0] if taken else self._snapshot()
-        written: list[bytes] = []
-        if self._log is not None and written_bytes:
-            with opened(self._log.path) as file:
+        self.drain()
+        written_bytes, texts = self._lines.snapshot()
+        texts += [encode(self._redact(end)) for end in self._failures()]
+        log, written = self._lines.log, [encode(self.header)]
+        if log is not None and written_bytes:
+            with opened(log.path) as file:
                 written = file.read(written_bytes).splitlines(keepends=True)
-        return [*(written or [encode(self.header)]), *texts]
-
-    def _drained(self) -> tuple[int, list[bytes]]:
-        self._drain()
-        return self._snapshot()
-
-    def _snapshot(self) -> tuple[int, list[bytes]]:
-        """How many bytes of the log to read, and the lines that are not in it yet."""
-        log, written_bytes, texts = self._log, 0, list[bytes]()
-        if log is not None and log.log.is_file:
-            written_bytes, texts = log.snapshot()
-        readable = 0 if log is None or log.log.is_lost else written_bytes
-        unfinished = [encode(self._redact(line)) for line in self._unfinished_lines()]
-        if self.closed and (log is None or log.is_broken or not log.log.is_file):
-            unfinished.append(encode(RunEnd(self.batches)))
-        return readable, [*texts, *self._kept, *unfinished]
+        elif log is not None and log.is_lost:
+            written.append(encode(self._redact(self._event(LOST.format(path=log.path)))))
+        return [*written, *texts]
 
     def close(self) -> None:
         """Bring the log up to date and end it, once. What is served later is not measured.
 
         In a forked child, whose log it is not, nothing happens.
         """
-        if self._parents or os.getpid() != self._process:
+        if self.is_of_parent:
             return
         is_unread = self.expects_batches and not self._epochs and not self.closed
         self._threads.stop()
         self._metrics.close()
-        self._run_alone(partial(self._close, is_unread))
+
+        def wait_and_end() -> None:
+            for gpu_idle in [] if self.closed else self._gpu_idle_timers:
+                gpu_idle.wait()
+            self._end(NOTHING_SERVED if is_unread else None)
+
+        self._run_alone(wait_and_end)
         if self._tracking is not None:
             self._tracking.finish(self.run)
         if is_unread:
             warn(NOTHING_SERVED)
 
-    def _close(self, is_unread: bool) -> None:
-        for gpu_idle in [] if self.closed else self._gpu_idle_timers:
-            gpu_idle.wait()
-        self._end(NOTHING_SERVED if is_unread else None)
+    def _give_up(self, error: Exception) -> None:
+        """Measure no more: `error` is a fault of ours, which is told once."""
+        message = GAVE_UP.format(error=in_words(error))
+        warn(message)
+        with suppress(Exception):  # what failed may fail again
+            logging.getLogger("loadeval").debug(message, exc_info=error)
+            self._threads.stop()
+        with suppress(Exception):
+            self._run_alone(partial(self._end, message))
+
+    def _end(self, last_words: str | None) -> None:
+        """End the log with what was measured until now, whatever of it fails."""
+        if self._is_closed:
+            return
+        with suppress(Exception):
+            self._stages.close()
+        with suppress(Exception):
+            if not self._is_draining:  # which has failed, and may have left a gap
+                self._drain()
+                for end in self._failures():
+                    self._keep(end)
+        with suppress(Exception):
+            if last_words is not None:
+                self._keep(self._event(last_words))
+        self._lines.put(encode(RunEnd(self.batches)))
+        self._open_epochs.clear()
+        self._is_closed = True  # then the file may be closed
 
     def _run_alone(self, work: Callable[[], None], *, is_one_step: bool = False) -> None:
         """Do `work` alone with the recorder: now, or when what this thread is doing is done.
@@ -439,139 +367,87 @@ class Recorder:
         The garbage collector may end an abandoned epoch, or a whole recorder, in the middle of
         anything, on any thread; so may what handles a signal, on the main thread. There that may
         also break off what is being done, and a log would lack its middle, unless `is_one_step`.
+        In a forked child nothing is done: a thread that it has not may have held the lock.
         """
+        if self.is_of_parent:
+            return
         self._queued_work.append(work)
-        self._run_queued_work(is_one_step=is_one_step)
-
-    def _run_queued_work(self, *, is_one_step: bool = False) -> None:
-        if self._is_locked_here():
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - a flag of ours would be set too late or too early
             return
         is_main = threading.current_thread() is threading.main_thread()
-        if is_main and self._log is not None and self._queued_work and not is_one_step:
-            within(None, LOG_THREAD, self._run_all_queued_work)
-        else:
-            self._run_all_queued_work()  # or wait for the thread that does
-        if self._queued_work:  # of what handled a signal meanwhile
-            self._run_all_queued_work()
+        is_protected = is_main and self._lines.log is not None and not is_one_step
+        while self._queued_work:
+            if is_protected:
+                within(None, LOG_THREAD, self._run_queued_work)
+            else:
+                self._run_queued_work()
         # This is not done before the lock is free: a thread may wait for it.
         if not self._open_epochs:
             self._threads.stop()
-        if self._log is not None and not self._has_log_thread:
-            self._log.write()
-        if self._log is not None and self.closed:
-            self._log.end()
+        if not self._has_log_thread:
+            self._lines.write()
+        if self._is_closed:
+            self._lines.end()
 
-    def _run_all_queued_work(self) -> None:
+    def _run_queued_work(self) -> None:
         with self.guard, self._lock:
             while self._queued_work:
                 self._queued_work.popleft()()
-
-    def _is_locked_here(self) -> bool:
-        is_owned: bool = self._lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 - a flag of ours would be set too late or too early
-        return is_owned
 
     def _end_epoch(self, epoch: OpenEpoch, end: EpochEnd) -> None:
         if epoch not in self._open_epochs:
             return
         self._drain()
         self._open_epochs.remove(epoch)
-        if not epoch.is_cut_off:
-            self._keep(end, always=True)
+        self._keep(end)
         if epoch.gpu_idle is not None:
             epoch.gpu_idle.ended = True
 
     def _drain(self) -> None:
         self._is_draining = True
-        self._note_dropped()
         for epoch in list(self._open_epochs):
-            for block in epoch.take():
-                if epoch.is_cut_off or self._is_full():
-                    self._drop_block(epoch, block)
-                    continue
+            blocks, padding = epoch.take()
+            for block in blocks:
                 self.batches += len(block.request_ns)
-                self._keep(block, always=True)
-            padding = epoch.take_padding()
-            if padding is not None and not epoch.is_cut_off:
+                self._keep(block)
+            if padding is not None:
                 self._keep(padding)
-        self._drain_metrics()
-        self._drain_stages()
-        self._is_draining = False
-
-    def _is_full(self) -> bool:
-        return self._log is not None and self._log.is_full and not self._log.is_broken
-
-    def _drop_block(self, epoch: OpenEpoch, block: Block) -> None:
-        """Leave `block` out of the log, and all that follows in its epoch.
-
-        The epoch's line says that it was not measured from there on: the next block of it that
-        the log had would seem to end the step before this one.
-        """
-        if not epoch.is_cut_off:
-            end = EpochEnd(epoch.number, "unmeasured", block.request_ns[0], 0)
-            self._keep(end, always=True)
-            epoch.is_cut_off = True
-        self._dropped += len(block.request_ns)
-
-    def _note_dropped(self, *, at_end: bool = False) -> None:
-        if self._log is None or not self._dropped:
-            return
-        self._log.warn(DROPPED)
-        if at_end or not self._is_full():
-            self._keep(self._event(NOT_RECORDED.format(batches=self._dropped)), always=True)
-            self._dropped = 0
-
-    def _unfinished_lines(self) -> list[Line]:
-        """What the live epochs would still write if they ended now."""
-        open_epochs = [epoch for epoch in self._open_epochs if not epoch.is_cut_off]
-        return [epoch.failure for epoch in open_epochs if epoch.failure is not None]
-
-    def _event(self, message: str, kind: EventKind = "note") -> Event:
-        return Event(self._clock() - self.origin_ns, message, kind)
-
-    def _keep_fact(self, fact: Prefetch | Window | Event) -> None:
-        cut_off = {epoch.number for epoch in self._open_epochs if epoch.is_cut_off}
-        if not self.closed and (isinstance(fact, Event) or fact.epoch not in cut_off):
-            self._keep(fact, always=True)
-
-    def _keep(self, line: Line, *, always: bool = False) -> None:
-        """Take `line` to the log, or to memory; a log that is full gets what it must have."""
-        log, line = self._log, self._redact(line)
-        if self._tracking is not None:
-            self._tracking.take(line)
-        if log is not None and log.is_broken and log.log.is_lost and not self._kept:
-            self._kept.append(encode(self._redact(self._event(LOST.format(path=log.path)))))
-        text = encode(line)
-        if log is None or log.is_broken or not log.log.is_file:
-            self._kept.append(text)
-        if log is not None and not log.is_broken and (always or not log.is_full):
-            log.put(text)
-
-    def _drain_metrics(self) -> None:
-        """Write what the probes have read, and what the GPU idled in waits."""
-        for line in self._metrics.take():
-            self._keep(line)
+        for readings in self._metrics.take():
+            self._keep(readings)
         for gpu_idle in list(self._gpu_idle_timers):
             taken = gpu_idle.take()
             if taken is not None:
                 self._keep(taken)
             if gpu_idle.done:
                 self._gpu_idle_timers.remove(gpu_idle)
-
-    def _drain_stages(self) -> None:
-        """Write what happened inside the loader, until the run is over."""
-        for line in [] if self.closed else self._stages.take():
+        for line in [] if self._is_closed else self._stages.take():
             if not isinstance(line, StageTimes) or line.batch:
                 self._keep(line)
+        self._is_draining = False
+
+    def _failures(self) -> list[EpochEnd]:
+        """How the live epochs would end if they ended now, of those whose loader has raised."""
+        return [epoch.failure for epoch in self._open_epochs if epoch.failure is not None]
+
+    def _event(self, message: str, kind: EventKind = "note") -> Event:
+        return Event(self._clock() - self.origin_ns, message, kind)
+
+    def _keep_fact(self, fact: Prefetch | Window | Event) -> None:
+        if not self._is_closed:
+            self._keep(fact)
+
+    def _keep(self, line: Line) -> None:
+        line = self._redact(line)
+        if self._tracking is not None:
+            self._tracking.take(line)
+        self._lines.put(encode(line))
 
 
 class OpenEpoch:
     """One epoch while it is served: the hot loop writes marks here, and blocks are taken out."""
 
     def __init__(
-        self,
-        recorder: Recorder,
-        number: int,
-        gpu_idle: GpuIdleTimer | None = None,
+        self, recorder: Recorder, number: int, gpu_idle: GpuIdleTimer | None = None
     ) -> None:
         self.recorder = recorder
         self.number = number
@@ -579,49 +455,36 @@ class OpenEpoch:
         self.failure: EpochEnd | None = None
         self.chunks: deque[Chunk] = deque()
         self.has_batches = False
-        self.is_cut_off = False
         self._taken = 0
-        self._paddings: list[tuple[int, ...]] = []
 
     def started(self) -> None:
         """The first batch is there, or about to be: from now on there is something to keep."""
         self.has_batches = True
         self.recorder.started()
 
-    def next_chunk(
-        self, arm: Arm, pair: int | None = None, instrumented: bool = False
-    ) -> tuple[list[int], list[tuple[int, Count]]]:
-        """Where the batches to come are noted: their marks, and their changes of count."""
+    def next_chunk(self, arm: Arm, pair: int | None = None, instrumented: bool = False) -> Chunk:
+        """Where the batches to come are noted."""
         self.recorder.chunk_filled(self)
-        chunk = Chunk(arm, pair, instrumented)
-        self.chunks.append(chunk)
-        return chunk.marks, chunk.counts
+        self.chunks.append(Chunk(arm, pair, instrumented))
+        return self.chunks[-1]
 
-    def end_step(self) -> None:
-        """The step ends here for the device too, not with the next request."""
-        if self.gpu_idle is not None:
-            self.gpu_idle.end_step()
-
-    def take(self) -> list[Block]:
+    def take(self) -> tuple[list[Block], Padding | None]:
         """Every row that was not taken before; forgets the chunks that are full and taken."""
         blocks: list[Block] = []
+        rows: list[tuple[int, ...]] = []
         for chunk in list(self.chunks):
-            start = chunk.taken
-            block = chunk.take(self.number, self.recorder.origin_ns)
-            if block is None:
+            before = self._taken - chunk.taken
+            taken = chunk.take(self.number, self.recorder.origin_ns)
+            if taken is None:
                 continue
+            block, paddings = taken
             blocks.append(block)
-            before = self._taken - start
-            self._paddings += [(before + row, *padding) for row, padding in chunk.paddings(start)]
+            rows += [(before + row, *padding) for row, padding in paddings.items()]
             self._taken += len(block.request_ns)
-        while len(self.chunks) > 1 and self.chunks[0].taken == self.chunks[0].rows:
+        while len(self.chunks) > 1 and self.chunks[0].taken == len(self.chunks[0].marks) // 2:
             self.chunks.popleft()
-        return blocks
-
-    def take_padding(self) -> Padding | None:
-        """What is known of the padding of the batches taken since the last call."""
-        rows, self._paddings = sorted(self._paddings), []
-        return Padding(self.number, *map(list, zip(*rows, strict=True))) if rows else None
+        columns = map(list, zip(*rows, strict=True))
+        return blocks, Padding(self.number, *columns) if rows else None
 
     def failed(self, request: int, now: int, error: BaseException) -> None:
         """Note that the loader raised `error`; it ends the epoch unless `resume` is called."""
@@ -637,15 +500,10 @@ class OpenEpoch:
                 f"epoch {self.number}: the loader raised {what}, and was read on", "error read on"
             )
 
-    def end_failed(self) -> None:
-        """The epoch ended with its exception: nobody asks for another batch."""
-        failure, self.failure = self.failure, None
-        if failure is not None:
-            self.recorder.epoch_ended(self, failure)
-
     def end(self, cause: Cause, request: int | None = None, now: int | None = None) -> None:
         """Note how the epoch ended: see EpochEnd. `request` and `now` are clock readings."""
-        self.recorder.epoch_ended(self, self._ended(cause, request, now))
+        failure, self.failure = self.failure, None  # nobody asked for another batch
+        self.recorder.epoch_ended(self, failure or self._ended(cause, request, now))
 
     def _ended(
         self,
@@ -678,15 +536,15 @@ class StageRecorder:
 
     def begin(self, loader: Any) -> Callable[[int], object]:
         """See LoaderStages; the function that it returns does not raise."""
-        told: list[Callable[[int], object]] = []
+        known: Callable[[int], object] | None = None
         if self._stages is not None and self._is_open:
             with self._guard:
-                told.append(self._stages.begin(loader))
+                known = self._stages.begin(loader)
 
         def tell(epoch: int) -> None:
-            if told and self._is_open:
+            if known is not None and self._is_open:
                 with self._guard:
-                    told[0](epoch)
+                    known(epoch)
 
         return tell
 
@@ -704,13 +562,9 @@ class StageRecorder:
     def take(self) -> list[Line]:
         """What was found since the last call; its moments count from when this was made."""
         lines: list[Line] = []
-        if self._stages is not None:
-            taken: list[Line] | None = None
+        if self._stages is not None and not self._guard.has_tripped:
             with self._guard:
-                taken = [self._line(data) for data in self._stages.take()]
-            lines = taken or []
-            if taken is None:
-                self._stages = None
+                lines = [self._line(data) for data in self._stages.take()]
         failure, self._failure = self._failure, None
         return lines if failure is None else [*lines, self._line(failure)]
 
@@ -732,15 +586,3 @@ class StageRecorder:
     def _give_up(self, error: Exception) -> None:
         self._failure = StageNote(f"the loader is not looked into any more ({in_words(error)})")
         self.close()
-
-
-_all: weakref.WeakSet[Recorder] = weakref.WeakSet()
-
-
-def _leave_all_to_parent() -> None:
-    for recorder in list(_all):
-        recorder._leave_if_forked()  # noqa: SLF001 - its own module
-
-
-# Windows, which does not fork, has no such function.
-getattr(os, "register_at_fork", dict)(after_in_child=_leave_all_to_parent)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import is_dataclass
 from functools import partial
-from itertools import chain, count, cycle, islice
-from math import inf, isinf
+from itertools import chain, count, islice, repeat
+from math import isinf
 from typing import Any
 
 import numpy as np
@@ -22,15 +21,13 @@ from loadeval.core.batch import (
     parts,
 )
 from loadeval.core.counting import Counter
-from loadeval.core.loop import Span, chunk_sizes, restarting
+from loadeval.core.loop import Span, chunk_sizes
 from loadeval.core.recorder import Count
 from loadeval.data.columns import UNKNOWN
 from loadeval.errors import CacheError, warn
 
 SAMPLED_ELEMENTS = 64
 """So many elements of a NumPy array are compared."""
-BATCHES_PER_SAMPLE = 16
-"""Comparing a sample of an array takes as long as handing out a batch, or longer."""
 
 AGAIN = (
     "replay cannot serve a batch that holds a {}: training would change it, or follow its graph a "
@@ -50,11 +47,11 @@ CHANGED = (
 class KeptBatch:
     """One kept batch: `tree` is never handed out itself, only its leaves in new containers.
 
-    PyTorch increments the version of a tensor at every in-place change. Of a NumPy array `sampled`
+    PyTorch increments the version of a tensor at every in-place change. Of a NumPy array some
     elements are noted, evenly spread, so that a change of few others can go unnoticed.
     """
 
-    def __init__(self, tree: Any, counted: Count, sampled: float = SAMPLED_ELEMENTS) -> None:
+    def __init__(self, tree: Any, counted: Count) -> None:
         self.tree = tree
         self.count = counted
         self.fresh = refresher(tree)
@@ -64,7 +61,7 @@ class KeptBatch:
             if issubclass(type(leaf), np.ndarray):  # an object may lie about its class
                 flat = leaf.ravel(order="K")
                 if leaf.size and not leaf.dtype.hasobject and np.shares_memory(flat, leaf):
-                    elements = flat[:: int(max(1, leaf.size // sampled))]
+                    elements = flat[:: max(1, leaf.size // SAMPLED_ELEMENTS)]
                     self.samples.append((elements, elements.tobytes()))
                 continue
             try:
@@ -74,10 +71,16 @@ class KeptBatch:
 
     def has_changed(self) -> bool:
         """Whether a leaf was changed in place."""
-        return any(
-            tensor._version != version  # noqa: SLF001 - it has no public name
-            for tensor, version in self.versions
-        ) or any(elements.tobytes() != content for elements, content in self.samples)
+        return self.has_new_version() or any(
+            elements.tobytes() != content for elements, content in self.samples
+        )
+
+    def has_new_version(self) -> bool:
+        """The same, of tensors alone, which is quick."""
+        for tensor, version in self.versions:  # noqa: SIM110 - a generator takes longer
+            if tensor._version != version:  # noqa: SLF001 - it has no public name
+                return True
+        return False
 
 
 class BatchCache:
@@ -97,10 +100,6 @@ class BatchCache:
 
     def __len__(self) -> int:
         return len(self.kept)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        counts = [kept.count for kept in self.kept]
-        return partial(BatchCache, exhausted=self.exhausted), (self.batches, counts)
 
     @property
     def batches(self) -> list[Any]:
@@ -138,10 +137,9 @@ class ReplayEpoch:
     """An epoch of `batches` kept batches (math.inf: without end): see EpochPlan.
 
     A served batch shares its arrays with the kept one, so a step that works in place would get its
-    own output. Each batch is therefore looked at when the next one is asked for, and all of them
-    at the end of a pass. From the first change on every batch is a copy, and changed ones are
-    dropped; `note` is told so once. A consumer that reads ahead runs its step later, so the first
-    batch of an epoch is a copy, which is compared whole.
+    own output. Each batch is therefore looked at when the next one is asked for; of arrays, which
+    takes longer, after the first pass one batch in each. From the first change on every batch is a
+    copy, and changed ones are dropped; `note` is told so once.
     """
 
     asked_ns: int | None = None
@@ -151,12 +149,13 @@ class ReplayEpoch:
         self._cache = cache
         self._note = note
         self._numbers = numbers(batches)
-        self._expected = 0
+        self._order = self._in_order()
+        self._served = 0
         self._count: Count = cache.kept[0].count
 
     def spans(self, epoch: int) -> Generator[Span, None, None]:  # noqa: ARG002 - see EpochPlan
         """See EpochPlan."""
-        source = restarting(self._served)
+        source = map(ReplayEpoch._next, repeat(self))  # which goes on after an interrupt
         for size in chunk_sizes():
             span = Span(source, size, "ideal", is_ours=True)
             yield span
@@ -171,22 +170,22 @@ class ReplayEpoch:
         """Batches were counted when they were kept."""
         return lambda _: self._count
 
-    def _served(self) -> Iterator[Any]:
-        for kept in self._in_order():
-            number = next(self._numbers, None)
-            if number is None:
-                return
-            try:
-                if number != self._expected:  # another thread has taken those before it
-                    batch = self._cache.unmeasured_batch(number)
-                else:
-                    batch = clone(kept.tree) if self._cache.is_copied else kept.fresh()
-            except BaseException:
-                self._numbers = chain([number], self._numbers)  # it is among what is left
-                raise
-            self._expected = number + 1
-            self._count = kept.count
-            yield batch
+    def _next(self) -> Any:
+        number = next(self._numbers)
+        try:
+            if number != self._served:  # another thread has taken those before it
+                return self._cache.unmeasured_batch(number)
+            kept = next(self._order, None)
+            if kept is None:  # an interrupt has ended it
+                self._order = self._in_order()
+                kept = next(self._order)
+            batch = clone(kept.tree) if self._cache.is_copied else kept.fresh()
+        except BaseException:
+            self._numbers = chain([number], self._numbers)  # it is among what is left
+            raise
+        self._served = number + 1
+        self._count = kept.count
+        return batch
 
     def _in_order(self) -> Iterator[KeptBatch]:
         """The kept batches over and over."""
@@ -207,33 +206,24 @@ class ReplayEpoch:
         kept = self._cache.kept
         if any(each.has_changed() for each in kept):
             return
-        original, *others = kept
-        whole = KeptBatch(clone(original.tree), original.count, sampled=inf)
-        yield whole
-        if whole.has_changed():
-            return
-        first = last = KeptBatch(whole.tree, whole.count)
-        samples = cycle(list(chain.from_iterable(each.samples for each in kept)))
-        while True:
-            for each in (*others, original):
-                for tensor, version in last.versions:
-                    if tensor._version != version:  # noqa: SLF001 - it has no public name
-                        return
-                if first is not original and (first.has_changed() or last.has_changed()):
-                    return
+        copy = KeptBatch(clone(kept[0].tree), kept[0].count)  # so that one stays as it was
+        for each in (copy, *kept[1:]):
+            yield each
+            if each.has_changed():
+                return
+        for number in count():
+            for each in kept:
                 yield each
-                last = each
-            first = original  # the copy has gone
-            due = islice(samples, max(len(kept) // BATCHES_PER_SAMPLE, 1))
-            if any(elements.tobytes() != content for elements, content in due):
+                if each.has_new_version():
+                    return
+            if kept[number % len(kept)].has_changed():
                 return
 
 
 def refresher(tree: Any) -> Callable[[], Any]:
     """A function that returns `tree` in fresh containers around the same leaves, each time.
 
-    As `map_leaves` does, but what to copy of dicts, lists, tuples and plain dataclasses is
-    determined only once.
+    As `map_leaves` does, but what to copy of dicts, lists and tuples is determined only once.
     """
     seen: set[int] = set()
 
@@ -242,13 +232,11 @@ def refresher(tree: Any) -> Callable[[], Any]:
         if not is_container(node):
             return None
         kind = type(node)
-        is_object = is_plain_dataclass(node)
-        if id(node) in seen or not (is_object or kind in (dict, list, tuple)):
+        if id(node) in seen or kind not in (dict, list, tuple):
             raise NotImplementedError
         seen.add(id(node))
         inner = [(key, make) for (_, key), child in parts(node) if (make := maker(child))]
-        holds = list(node) if kind is tuple else vars(node) if is_object else node
-        copy: Callable[[], Any] = holds.copy
+        copy: Callable[[], Any] = list(node).copy if kind is tuple else node.copy
 
         def fresh() -> Any:
             made = copy()
@@ -256,36 +244,15 @@ def refresher(tree: Any) -> Callable[[], Any]:
                 made[key] = make()
             return made
 
-        def fresh_object() -> Any:
-            made = object.__new__(kind)
-            vars(made).update(fresh())
-            return made
-
         if kind is tuple:
             return (lambda: tuple(fresh())) if inner else None
-        return fresh_object if is_object else fresh
+        return fresh
 
     try:
         make = maker(tree)
     except (NotImplementedError, RecursionError):
         return partial(map_leaves, lambda leaf: leaf, tree)
     return make or (lambda: tree)
-
-
-def is_plain_dataclass(node: Any) -> bool:
-    """Whether `copy.copy` copies its __dict__, and does nothing else."""
-    kind: Any = type(node)
-    return (
-        is_dataclass(kind)
-        and not isinstance(node, (dict, list, tuple))
-        and hasattr(node, "__dict__")
-        and not hasattr(kind, "__copy__")
-        and kind.__new__ is object.__new__
-        and kind.__reduce_ex__ is object.__reduce_ex__
-        and kind.__reduce__ is object.__reduce__
-        and getattr(kind, "__getstate__", None) is getattr(object, "__getstate__", None)
-        and not hasattr(kind, "__setstate__")
-    )
 
 
 def fill(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import sub
@@ -47,8 +46,6 @@ FIXED_REAL_BLOCK = 32
 
 Those of the first pairs double up to it, so that a short run has pairs too.
 """
-SHORT_IN_A_ROW = 2
-"""After so many epochs in a row that are too short for two blocks, the next ones will be too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +86,8 @@ class Schedule:
     how many batches an epoch has, if that is known. Where `counted` is given it `is_one_round` of
     several: each block counts so many, and the first pair is number `first`.
 
-    `served` are all batches so far, and `left` those that the block still has to count. Where
-    epochs are too short for two blocks each is a block: `whole` is how many batches they have, and
+    `served` are all batches so far, and `left` those that the block still has to count. Where by
+    its length an epoch is too short for two blocks each is a block: `whole` is that length, and
     otherwise 0. Where it is `fixed` sizes depend on no measurement: in distributed training all
     ranks must switch arms at the same batch. Where it `has_instruments` some pairs are for these.
     After `is_enough` no pair begins; `is_over` tells that the last one is complete.
@@ -125,9 +122,8 @@ class Schedule:
         self._last_ns: dict[Arm, float] = {}
         self._heads_ns: dict[Arm, list[int]] = {"real": [], "ideal": []}
         self._epochs = self._epoch_began = self._longest_epoch = 0
-        self._latest: deque[int] = deque(maxlen=SHORT_IN_A_ROW)
         self._has_room = True
-        self.whole = self._batches_if_short()
+        self.whole = self._length_if_short()
 
     @property
     def block(self) -> PlannedBlock | None:
@@ -183,23 +179,17 @@ class Schedule:
             self.is_over = self.is_enough or is_full or counting == self._pairs
 
     def begin_epoch(self, head: int) -> None:
-        """An epoch begins, with a head of so many batches.
-
-        Where epochs come out shorter or longer than before, a new pair begins.
-        """
+        """An epoch begins, with a head of so many batches."""
         ended = self.served - self._epoch_began
         self._epochs += 1
-        self._latest += [ended] if ended else []
         if ended > head:  # no mere look at the first batch
             self._longest_epoch = max(self._longest_epoch, ended)
         self._epoch_began = self.served
-        whole = self._batches_if_short()
-        if bool(whole) != bool(self.whole) and (self._block is not None or self._next):
-            self._block, self._next = None, []
+        if self.whole != self._length_if_short():  # memory has no room for one: a new pair begins
+            self.whole, self._block, self._next = 0, None, []
             self._iterations = self._elapsed_ns = 0
             self._pair += 1
-        self.whole = whole
-        if whole and self._block is not None:
+        if self.whole and self._block is not None:
             self.left = self._counted_of_whole()
 
     @property
@@ -237,19 +227,11 @@ class Schedule:
     def _is_instrumented(self, pair: int) -> bool:
         return self.has_instruments and pair % INSTRUMENTED_EVERY == INSTRUMENTED_EVERY - 1
 
-    def _batches_if_short(self) -> int:
-        """How many batches an epoch has that is too short for two blocks; 0 where it is not.
-
-        As its length tells, or some epochs in a row: one may be a mere look at the first batch.
-        """
+    def _length_if_short(self) -> int:
         if self.fixed or self._counted or not self._has_room:  # ranks may differ in their epochs
             return 0
-        shortest = two_blocks_for(self._depth)
-        known = [self._length] if self._length and self._length < shortest else []
-        if not known and len(self._latest) < SHORT_IN_A_ROW:
-            return 0
-        longest = max([*known, *self._latest])
-        return longest if longest < shortest else 0
+        length = self._length or 0
+        return length if length < two_blocks_for(self._depth) else 0
 
     def _counted_of_whole(self) -> int:
         """How many batches to count: one more than follow the first, as the epoch's end shows."""

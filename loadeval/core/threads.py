@@ -10,9 +10,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -38,7 +37,7 @@ class OwnThread(threading.Thread):
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)
-        self.work = work
+        self._work = work
         self.error: Exception | None = None
 
     def begins(self) -> bool:
@@ -52,17 +51,13 @@ class OwnThread(threading.Thread):
         return True
 
     def run(self) -> None:
-        """Do it."""
+        """Do the work."""
         if SIGNALS and GREEN_THREADS.isdisjoint(sys.modules):
             signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
-            self.do()
+            self._work()
         except Exception as error:  # noqa: BLE001 - for who waits for it
             self.error = error
-
-    def do(self) -> None:
-        """What it is for."""
-        self.work()
 
 
 def is_own() -> bool:
@@ -109,7 +104,8 @@ class BackgroundThreads:
 
     def __init__(self, guard: Guard = UNGUARDED) -> None:
         self._guard = guard
-        self._running: list[_Repeating] = []
+        # Two threads of a program may start one of a name each, at once: both are stopped.
+        self._running: list[tuple[OwnThread, threading.Lock]] = []
 
     def start(
         self,
@@ -125,72 +121,49 @@ class BackgroundThreads:
         With `at_once` also now, with `at_end` also when it is stopped. False where no thread can
         be started.
         """
-        if any(thread.name == name for thread in self._running):
+        if any(thread.name == name for thread, _ in self._running):
             return True
-        thread = _Repeating(name, partial(self._guarded, work), interval_s, at_once, at_end)
-        if thread.begins():
-            self._running.append(thread)
-        return thread in self._running
+        going_on = threading.Lock()  # held until it is stopped; an Event's own lock is Python code
+        going_on.acquire()
 
-    def _guarded(self, work: Callable[[], None]) -> None:
-        with self._guard:
-            work()
+        def repeat() -> None:
+            if at_once:
+                guarded()
+            while not going_on.acquire(timeout=interval_s):
+                guarded()
+            if at_end:
+                guarded()
 
-    def hurry(self, name: str) -> None:
-        """Let the thread of that name, if it runs, call its function now."""
-        for thread in self._running:
-            if thread.name == name:
-                thread.waking.set()
+        def guarded() -> None:
+            with self._guard:
+                work()
+
+        thread = OwnThread(name, repeat)
+        if not thread.begins():
+            return False
+        self._running.append((thread, going_on))
+        return True
 
     def stop(self) -> None:
         """Stop all threads once their current call returns. One that hangs is left alone."""
-        running, self._running = self._running, []
-        for thread in running:
-            thread.is_stopping = True
-            thread.waking.set()
+        stopped: list[OwnThread] = []
+        with suppress(IndexError):  # none is left; two threads may stop them at once
+            while True:
+                thread, going_on = self._running.pop()
+                going_on.release()
+                stopped.append(thread)
         if not is_own():
-            for thread in running:
+            for thread in stopped:
                 thread.join(LONGEST_JOIN_S)
 
 
-class _Repeating(OwnThread):
-    def __init__(
-        self,
-        name: str,
-        work: Callable[[], None],
-        interval_s: float,
-        at_once: bool,
-        at_end: bool,
-    ) -> None:
-        super().__init__(name, work)
-        self.waking = threading.Event()
-        self.is_stopping = False
-        self._interval_s = interval_s
-        self._at_once = at_once
-        self._at_end = at_end
-
-    def do(self) -> None:
-        if self._at_once:
-            self.work()
-        while not self.is_stopping:
-            self.waking.wait(self._interval_s)
-            self.waking.clear()
-            if self._at_end or not self.is_stopping:
-                self.work()
-
-
 LOG_THREAD = "loadeval-log"
-MOST_WAITING_BYTES = 16_000_000
-"""A stalled file makes lines wait: at 1000 batches a second these are minutes."""
 STALLED_S = 0.05
 LONGEST_END_S = 3.0
 """The end of a run waits no longer for a file that stalls."""
 BROKEN = (
     "the run log {path} cannot be written any more ({why}); the run continues in memory, and "
     "save_metrics() can save it"
-)
-DROPPED = (
-    "batches are not recorded: the run log {path} cannot be written ({why}); it will tell how many"
 )
 LEFT = "the last lines of the run log {path} are missing ({why})"
 STALLS = "it takes nothing at present"
@@ -201,106 +174,77 @@ _stalling: set[Path] = set()
 
 
 class LogQueue:
-    """Takes lines from a training, which never waits, and writes them to `log` on other threads.
+    """The lines of a run that are not in its file; all of them where it has none.
 
-    `is_broken` is True once the file takes no more: what was put and is not in the file by then
-    stays here. `written_bytes` are those of whole lines in the file. One thread puts at a time,
-    and any number of threads may write.
+    They come from a training, which never waits, and other threads write them to `log`. A file that
+    stalls gets them later. `is_broken` is True where there is no file, or once it takes no more.
     """
 
-    def __init__(self, log: RunLog) -> None:
-        self.is_broken = False
-        self.written_bytes = log.written_bytes
-        self.log, self.path = log, log.path
-        self._texts: deque[tuple[int, bytes]] = deque()
+    def __init__(self, log: RunLog | None) -> None:
+        self.log = log
+        self.is_broken = log is None
+        self._written_bytes = 0 if log is None else log.written_bytes
+        self._waiting: deque[bytes] = deque()
+        self._of_pipe: list[bytes] = []  # which cannot be read back
         self._writing = threading.Lock()
-        self._busy_since_s: float | None = None
+        self._moving = threading.RLock()
         self._is_ended = False
-
-    @property
-    def is_full(self) -> bool:
-        """Whether so much waits for the file that nothing more should be put."""
-        return self._put_bytes() - self.written_bytes > MOST_WAITING_BYTES
-
-    def snapshot(self) -> tuple[int, list[bytes]]:
-        """How many bytes of the file are whole lines, and the lines behind those."""
-        texts = self._texts.copy()
-        written_bytes = self.written_bytes  # after what it counts was copied
-        return written_bytes, [text for start, text in texts if start >= written_bytes]
 
     def put(self, text: bytes) -> None:
         """Let the `text` of a line be written."""
-        # It is one step, as a signal may come between two.
-        self._texts.append((self._put_bytes(), text))
+        self._waiting.append(text)
 
-    def _put_bytes(self) -> int:
+    def snapshot(self) -> tuple[int, list[bytes]]:
+        """How many bytes of the file can be read back, and the lines behind those."""
+        with self._moving:
+            is_readable = self.log is not None and self.log.is_file and not self.log.is_lost
+            texts = [*self._of_pipe, *self._waiting.copy()]
+            return self._written_bytes if is_readable else 0, texts
+
+    def write(self, patience_s: float = 0.0) -> bool:
+        """Write what waits; False where another thread does so, or hangs in it, for that long."""
+        if not self._writing.acquire(timeout=patience_s):
+            return False
         try:
-            start, text = self._texts[-1]
-        except IndexError:  # all is written
-            return self.written_bytes
-        return start + len(text)
+            while self._waiting and not self.is_broken and self.log is not None:
+                self._append(self.log, list(self._waiting.copy()))
+        finally:
+            self._writing.release()
+        return True
 
-    def write(self) -> None:
-        """Write what waits, unless another thread does so, or hangs in it."""
-        if self._writing.acquire(blocking=False):
-            try:
-                self._write()
-            finally:
-                self._writing.release()
-
-    def relieve(self) -> None:
-        """Write here too, where much waits though the file takes it: its thread gets no CPU."""
-        is_much = self._put_bytes() - self.written_bytes > MOST_WAITING_BYTES // 2
-        if is_much and self._stalled_s() < STALLED_S and self._writing.acquire(timeout=STALLED_S):
-            try:
-                self._write()
-            finally:
-                self._writing.release()
+    def _append(self, log: RunLog, texts: list[bytes]) -> None:
+        try:
+            # It is one call: after each of them a thread waits for Python's lock.
+            log.append(b"".join(texts))
+        except OSError as error:
+            self.is_broken = True
+            log.close()
+            if not log.is_overwritten:  # as was asked for
+                warn_once(log.path, BROKEN, why(error))
+            return
+        _stalling.discard(log.path.parent)
+        with self._moving:
+            self._written_bytes += sum(map(len, texts))
+            if not log.is_file:
+                self._of_pipe += texts
+            for _ in texts:
+                self._waiting.popleft()
 
     def end(self) -> None:
         """Write what waits, and close the file; a file that stalls is not waited for long."""
-        if self._is_ended:
+        log = self.log
+        if self._is_ended or log is None:
             return
         self._is_ended = True
-        limit_s = max(patience_s(self.path.parent) - self._stalled_s(), 0.0)
-        if not within(limit_s, LOG_THREAD, self._end) and not self.is_broken:
-            _stalling.add(self.path.parent)
-            self.warn(LEFT)
 
-    def _stalled_s(self) -> float:
-        """How long the file has not taken what it was given."""
-        since_s = self._busy_since_s
-        return 0.0 if since_s is None else time.monotonic() - since_s
+        def write_and_close() -> None:
+            if self.write(2 * LONGEST_END_S):  # longer than anybody waits for this
+                log.close()
 
-    def warn(self, message: str, reason: str = STALLS) -> None:
-        """Warn of this log; see warn_once."""
-        warn_once(self.path, message, reason)
-
-    def _end(self) -> None:
-        if self._writing.acquire(timeout=-1 if is_own() else LONGEST_END_S):
-            try:
-                self._write()
-                self.log.close()
-            finally:
-                self._writing.release()
-
-    def _write(self) -> None:
-        while (waiting := self.snapshot()[1]) and not self.is_broken:
-            self._busy_since_s = time.monotonic()
-            try:
-                # It is one call: after each of them a thread waits for Python's lock.
-                self.log.append(b"".join(waiting))
-            except OSError as error:
-                self.is_broken = True
-                self.log.close()
-                if not self.log.is_overwritten:  # as was asked for
-                    self.warn(BROKEN, why(error))
-            else:
-                _stalling.discard(self.path.parent)
-                self.written_bytes += sum(map(len, waiting))
-                for _ in waiting:
-                    self._texts.popleft()
-        self._busy_since_s = None
+        folder = log.path.parent
+        if not within(patience_s(folder), LOG_THREAD, write_and_close) and not self.is_broken:
+            _stalling.add(folder)
+            warn_once(log.path, LEFT, STALLS)
 
 
 def patience_s(folder: Path) -> float:
@@ -357,7 +301,6 @@ class Probes(NamedTuple):
     interval_s: float
 
 
-NO_PROBES = Probes((), 1.0)
 PROBES_THREAD = "loadeval-probes"
 LONGEST_MARK_S = 0.1
 """A training waits no longer at the edge of a block for probes to be read."""
@@ -389,9 +332,8 @@ class MetricsReader:
         self._readings: deque[Reading] = deque()
         self._notices: deque[Readings | Event] = deque()
         self._ticks = 0
-        self._is_paused = False
+        self._is_paused = self._was_late = False
         self._lock = threading.Lock()
-        self._reading_since_s: float | None = None
 
     def start_when_due(self) -> None:
         """Start the thread once an interval has passed since the first call or last reading."""
@@ -412,11 +354,43 @@ class MetricsReader:
         """Read all probes from now on, or the light ones alone."""
         self._is_paused = not on
 
+    def tick(self) -> None:
+        """Read each probe that is due; the first tick opens all of them."""
+        if not self._lock.acquire(blocking=False):  # one hangs
+            return
+        try:
+            waiting, self._waiting = self._waiting, []
+            for probe in waiting:
+                self._attempt(probe, self._opened)
+            for probe in list(self._open):
+                self._attempt(probe, self._read_if_due)
+            self._ticks += 1
+        finally:
+            self._lock.release()
+        self._due_ns = self._clock() + self._interval_ns
+
+    def mark(self) -> None:
+        """Read each open probe now, so that its next means cover the time from here on."""
+        if self._open and not (self._was_late and self._lock.locked()):
+            self._was_late = not within(LONGEST_MARK_S, PROBES_THREAD, self._read_at_mark)
+
+    def _read_at_mark(self) -> None:
+        with self._lock:
+            for probe in list(self._open):
+                if getattr(probe, "at_edges", True):
+                    self._attempt(probe, self._read)
+
     def close(self) -> None:
         """Close all probes; stop the threads first."""
         self._waiting = []
         if self._open:
             within(LONGEST_CLOSE_S, PROBES_THREAD, self._close_all)
+
+    def _close_all(self) -> None:
+        with self._lock:
+            probes, self._open = self._open, []
+            for probe in probes:
+                _close(probe)
 
     def take(self) -> list[Readings | Event]:
         """What was read, and what ended, since the last call."""
@@ -432,51 +406,6 @@ class MetricsReader:
             columns = {name: [_known(values.get(name)) for *_, values in rows] for name in names}
             lines.append(Readings(probe, subject, [time_ns for _, _, time_ns, _ in rows], columns))
         return [*lines, *notices]
-
-    def tick(self) -> None:
-        """Read each probe that is due; the first tick opens all of them."""
-        with self._reading(0) as may_read:
-            if not may_read:  # one hangs
-                return
-            waiting, self._waiting = self._waiting, []
-            for probe in waiting:
-                self._attempt(probe, self._opened)
-            for probe in list(self._open):
-                self._attempt(probe, self._read_if_due)
-            self._ticks += 1
-        self._due_ns = self._clock() + self._interval_ns
-
-    def mark(self) -> None:
-        """Read each open probe now, so that its next means cover the time from here on."""
-        since_s = self._reading_since_s
-        hangs = since_s is not None and time.monotonic() - since_s > LONGEST_MARK_S
-        if self._open and not hangs:
-            within(LONGEST_MARK_S, PROBES_THREAD, self._read_at_mark)
-
-    def _read_at_mark(self) -> None:
-        with self._reading(LONGEST_MARK_S) as may_read:
-            for probe in list(self._open) if may_read else []:
-                if getattr(probe, "at_edges", True):
-                    self._attempt(probe, self._read)
-
-    @contextmanager
-    def _reading(self, patience_s: float) -> Iterator[bool]:
-        """Call probes, one thread at a time; False where another one still does."""
-        if not self._lock.acquire(timeout=patience_s):
-            yield False
-            return
-        self._reading_since_s = time.monotonic()
-        try:
-            yield True
-        finally:
-            self._reading_since_s = None
-            self._lock.release()
-
-    def _close_all(self) -> None:
-        with self._reading(LONGEST_CLOSE_S) as may_close:
-            for probe in self._open if may_close else []:
-                _close(probe)
-            self._open = []
 
     def _opened(self, probe: Probe) -> None:
         probe.open()
@@ -501,8 +430,7 @@ class MetricsReader:
 
     def _attempt(self, probe: Probe, work: Callable[[Probe], None]) -> None:
         try:
-            if not isinstance(probe.name, str):
-                raise TypeError(f"its name is {probe.name!r}, where text was expected")  # noqa: TRY301 - a probe's own fault, as others
+            _text(probe.name)
             work(probe)
         except ProbeError as error:
             reason = str(error)
@@ -510,11 +438,9 @@ class MetricsReader:
             reason = f"{type(error).__name__}: {error}"
         else:
             return
-        name = type(probe).__name__
-        with suppress(Exception):
-            name = str(probe.name)
-        if any(other is probe for other in self._open):
-            self._open = [other for other in self._open if other is not probe]
+        name = str(getattr(probe, "name", type(probe).__name__))
+        if probe in self._open:
+            self._open.remove(probe)
             self._ended(name, "", reason)
             _close(probe)
         else:
@@ -535,7 +461,7 @@ def _close(probe: Probe) -> None:
 def _text(name: object) -> str:
     """`name`. Raises TypeError for what would be no name in a log."""
     if not isinstance(name, str):
-        raise TypeError(f"{name!r} is the name of a subject or quantity, where text was expected")
+        raise TypeError(f"{name!r} is a name, where text was expected")
     return name
 
 

@@ -12,14 +12,14 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import psutil
 
-from loadeval.adapter import Begun, Watch, adapter_for, length_of
+from loadeval.adapter import Watch, adapter_for, begun, length_of
 from loadeval.core.threads import LOG_THREAD as LOG
 from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit, warn_once, within
 from loadeval.data.folder import LoaderRecord, ProcessRecord
@@ -134,12 +134,12 @@ def measured_epoch(
 ) -> Iterator[Any]:
     """An epoch of `loader`, which is being asked for its iterator: iter() would come back here."""
 
-    def begun(loader: Any) -> Iterator[Any]:
+    def made(loader: Any) -> Iterator[Any]:
         epoch = make()
-        return chain(Begun(epoch)) if epoch is loader else epoch
+        return begun(epoch) if epoch is loader else epoch
 
     adapter = adapter_for(loader)
-    adapter.epoch = begun  # type: ignore[method-assign]
+    adapter.epoch = made  # type: ignore[method-assign]
     return measurement.epoch(loader, owner, adapter)
 
 

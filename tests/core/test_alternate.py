@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 import weakref
 from collections import Counter
 from itertools import chain, islice, pairwise, repeat
-from mmap import PAGESIZE, mmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +15,7 @@ from hypothesis import strategies as st
 from loadeval import LoaderEvaluator
 from loadeval.core.alternate import Alternation
 from loadeval.core.rounds import FIXED_REAL_BLOCK, Schedule, arms_of
-from loadeval.data.blocks import SMALLEST_BLOCK, block_for, whole_epochs
+from loadeval.data.blocks import whole_epochs
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS
 from loadeval.testing import FakeClock
@@ -165,59 +162,6 @@ def test_the_prefetch_times_the_loader_alone() -> None:
 
 
 @pytest.mark.parametrize("prefetched", [0, 4])
-def test_a_prefetch_tells_each_wait(prefetched: int) -> None:
-    """Batches that were in the queue have one too; batch N takes N ns more to load."""
-    clock = FakeClock()
-    loader = SerialLoader(range(300), range(LOAD_NS, LOAD_NS + 300), clock)
-    loader.prefetched = prefetched
-    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock)
-    train(evaluator, clock)
-    prefetches = [prefetch for prefetch in evaluator.recorded().prefetches if prefetch.batches]
-    assert len(prefetches) >= 4
-    for prefetch in prefetches:
-        first_ns = prefetch.waits_ns[0]
-        assert prefetch.waits_ns == list(range(first_ns, first_ns + prefetch.batches))
-        assert sum(prefetch.waits_ns[prefetch.batches - prefetch.timed :]) == prefetch.elapsed_ns
-
-
-def test_a_prefetch_tells_how_long_the_end_of_an_epoch_took() -> None:
-    """It is known only where the loader found its end in the prefetch."""
-    evaluator, loader, clock = alternating(45)
-    loader.end_ns = 500
-    train(evaluator, clock, epochs=12)
-    prefetches = evaluator.recorded().prefetches
-    last = {prefetch.epoch: prefetch for prefetch in prefetches}
-    assert {prefetch.end_ns for prefetch in prefetches} == {None, 500}
-    assert all(
-        last[prefetch.epoch] is prefetch for prefetch in prefetches if prefetch.end_ns is not None
-    )
-
-
-def test_a_window_tells_page_faults() -> None:
-    """They are those of the counted part: each step touches a page that it has just got."""
-    loader = SerialLoader(range(60), [0] * 60, FakeClock())
-    for _ in (evaluator := LoaderEvaluator(loader, mode="alternate")):
-        with mmap(-1, 32 * PAGESIZE) as memory:
-            for page in range(32):
-                memory[page * PAGESIZE] = 1
-    run = evaluator.recorded()
-    assert run.windows
-    for window in run.windows:
-        batches = int(((run.steps.pair == window.pair) & counted(run, window.arm)).sum())
-        assert (window.minor_faults or 0) >= batches
-
-
-def test_page_faults_are_unknown_without_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows has none that counts them."""
-    monkeypatch.setitem(sys.modules, "resource", None)
-    evaluator, _, clock = alternating(60)
-    train(evaluator, clock)
-    windows = evaluator.recorded().windows
-    assert windows
-    assert {window.minor_faults for window in windows} == {None}
-
-
-@pytest.mark.parametrize("prefetched", [0, 4])
 def test_an_epoch_begins_in_plain_order_and_uncounted(prefetched: int) -> None:
     """With as many batches as the queue holds and one, three at least, and as without loadeval."""
     head = max(3, prefetched + 1)
@@ -247,14 +191,6 @@ def test_the_head_of_an_epoch_is_warm_up_of_a_real_block(queue_is_full: bool, wa
     assert sizes[: 3 if warmup else 2] == [5, *([warmup] if warmup else []), 10]
 
 
-def test_epochs_carry_blocks_over() -> None:
-    evaluator, _, clock = alternating(20)
-    assert train(evaluator, clock, epochs=10) == list(range(20)) * 10
-    run = evaluator.recorded()
-    assert all(rows(run)[pair, arm] >= 8 for pair in (0, 1) for arm in (0, 1))
-    assert {window.epoch for window in run.windows if window.pair == 0} >= {0, 1}
-
-
 @pytest.mark.parametrize("prefetched", [0, 4, 16])
 def test_short_epochs_alternate_whole(prefetched: int) -> None:
     """In order, each batch once. The first is warm-up, and of others the first batch counts not."""
@@ -281,60 +217,6 @@ def test_short_epochs_alternate_whole(prefetched: int) -> None:
     assert {end.wait_ns for end in run.ends if end.epoch not in ideal} == {700}
 
 
-def test_an_epoch_of_one_batch_alternates_whole() -> None:
-    evaluator, _, clock = alternating(1)
-    assert train(evaluator, clock, epochs=9) == [0] * 9
-    run = evaluator.recorded()
-    assert rows(run) == {(UNKNOWN, 0): 1, **{(p, a): 1 for p in range(4) for a in (0, 1)}}
-    assert set(run.steps.wait_ns[counted(run, "ideal")].tolist()) == {0}
-
-
-def test_epochs_that_training_leaves_early_alternate_whole() -> None:
-    """The first two show how long they are. One that goes on is served to its end."""
-    evaluator, _, clock = alternating(60)
-    for _ in range(8):
-        for _ in islice(evaluator, 6):
-            clock.advance(STEP_NS)
-    run = evaluator.recorded()
-    assert set(whole_epochs(run)) == set(range(2, 8))
-    assert train(evaluator, clock) == list(range(60))
-    assert train(evaluator, clock) == list(range(60))
-
-
-def test_a_short_epoch_that_begins_after_the_last_pair_is_served() -> None:
-    """It was asked for before."""
-    evaluator, _, clock = alternating(5, batches=30)
-    train(evaluator, clock)
-    waiting = iter(evaluator)
-    train(evaluator, clock, epochs=9)
-    assert iter(evaluator).__name__ == "__iter__"  # type: ignore[attr-defined]
-    assert list(waiting) == list(range(5))
-
-
-def test_an_epoch_without_room_in_memory_is_served_in_blocks() -> None:
-    clock = FakeClock()
-    loader = SerialLoader([bytes(100)] * 10, [LOAD_NS] * 10, clock)
-    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, max_cache_bytes=350)
-    assert len(train(evaluator, clock, epochs=12)) == 120
-    run = evaluator.recorded()
-    assert max(prefetch.batches for prefetch in run.prefetches) == 3
-    assert any(rows(run)[pair, 0] >= 8 for pair in range(1, 9))
-
-
-@pytest.mark.parametrize("fails_at", [0, 1, 3])
-def test_an_error_in_a_whole_epoch_comes_after_the_batches_before_it(fails_at: int) -> None:
-    evaluator, loader, clock = alternating(4)
-    train(evaluator, clock)
-    for _ in range(4):
-        batches: list[Any] = [*range(fails_at), OSError("disk gone"), *range(fails_at, 3)]
-        loader.batches = batches
-        served: list[int] = []
-        with pytest.raises(OSError, match="disk gone"):
-            served.extend(evaluator)
-        assert served == list(range(fails_at))
-    evaluator.close()
-
-
 def test_after_the_last_pair_the_loader_is_served_unmeasured() -> None:
     evaluator, _, clock = alternating(100, pairs=1)
     assert train(evaluator, clock) == list(range(100))
@@ -343,12 +225,6 @@ def test_after_the_last_pair_the_loader_is_served_unmeasured() -> None:
     run = evaluator.recorded()
     assert len(run.steps) < 30
     assert [end.cause for end in run.ends] == ["unmeasured"]
-
-
-def test_no_pair_begins_after_the_budget_of_batches() -> None:
-    evaluator, _, clock = alternating(300, batches=50)
-    train(evaluator, clock)
-    assert 50 <= len(evaluator.recorded().steps) < 80
 
 
 def environment() -> dict[str, Any]:
@@ -380,7 +256,7 @@ def test_a_real_block_begins_with_an_empty_queue() -> None:
     assert max(batch - place for place, batch in enumerate(served)) == 4
 
 
-@pytest.mark.parametrize("fails_at", range(1, 40, 3))
+@pytest.mark.parametrize("fails_at", [1, 7, 30])
 @pytest.mark.parametrize("prefetched", [0, 4])
 def test_the_loaders_error_comes_after_the_batches_before_it(
     fails_at: int, prefetched: int
@@ -403,29 +279,6 @@ def test_the_loaders_error_comes_after_the_batches_before_it(
     assert evaluator.recorded().ends[0].cause == "failed"
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 5, 17, 18, 31, 44, 99])
-@pytest.mark.parametrize("prefetched", [0, 4])
-def test_epochs_of_any_length_are_whole(length: int, prefetched: int) -> None:
-    evaluator, loader, clock = alternating(length + 1, prefetched)
-    for _ in range(3):
-        served = train(evaluator, clock)
-        assert (sorted(served) if prefetched else served) == list(range(length + 1))
-    assert loader.asked == 3 * (length + 1)
-    assert {end.cause for end in evaluator.recorded().ends} == {"exhausted"}
-
-
-def test_an_epoch_can_be_broken_off_anywhere() -> None:
-    evaluator, _, clock = alternating(60)
-    for stop in range(1, 50, 3):
-        for number, _ in enumerate(evaluator):
-            clock.advance(STEP_NS)
-            if number == stop:
-                break
-    run = evaluator.recorded()
-    assert {end.cause for end in run.ends} == {"broken off"}
-    assert any(rows(run)[pair, 0] >= 8 and rows(run)[pair, 1] >= 8 for pair in range(9))
-
-
 def test_a_prefetch_stays_within_the_caches_bound() -> None:
     clock = FakeClock()
     loader = SerialLoader([bytes(100)] * 200, [LOAD_NS] * 200, clock)
@@ -434,20 +287,6 @@ def test_a_prefetch_stays_within_the_caches_bound() -> None:
     run = evaluator.recorded()
     assert {prefetch.batches for prefetch in run.prefetches} <= {0, 1, 2, 3}
     assert rows(run)[0, 1] == 8
-
-
-def test_memory_for_a_block_that_is_large_enough_is_all_it_takes() -> None:
-    """With 30 batches in memory a block of 250 is one of 15, after as many to warm up."""
-    clock = FakeClock()
-    loader = SerialLoader([bytes(100)] * 9000, [MS] * 9000, clock)
-    evaluator = LoaderEvaluator(
-        loader, mode="alternate", clock=clock, max_cache_bytes=3000, pairs=4, probes=()
-    )
-    for _ in evaluator:
-        clock.advance(MS)
-    run = evaluator.recorded()
-    assert {prefetch.batches for prefetch in run.prefetches} == {30}
-    assert {rows(run)[window.pair, 1] for window in run.windows if window.arm == "ideal"} == {15}
 
 
 def test_what_was_taken_out_of_the_queue_counts_towards_the_bound(
@@ -515,54 +354,8 @@ def test_a_batch_that_cannot_be_copied_is_served_itself(
     ]
 
 
-def test_prefetched_batches_are_in_memory_of_their_own() -> None:
-    buffer = np.zeros(2)
-
-    def reusing() -> Iterator[Any]:
-        for number in range(60):
-            buffer[:] = number
-            yield buffer
-
-    served = [float(batch[0]) for batch in LoaderEvaluator(reusing, mode="alternate")]
-    assert served == list(range(60))
-
-
-def test_a_batch_is_the_consumers_to_free() -> None:
-    """What a step makes of its batch is freed with the batch, in the ideal arm too."""
-    made: list[weakref.ref[Any]] = []
-    most_alive = 0
-    for batch in LoaderEvaluator(lambda: ({} for _ in range(60)), mode="alternate"):
-        batch["made"] = np.ones(4)
-        made.append(weakref.ref(batch["made"]))
-        del batch
-        most_alive = max(most_alive, sum(reference() is not None for reference in made))
-    assert most_alive <= 1
-
-
-def test_an_epoch_that_was_broken_off_leaves_nothing_behind() -> None:
-    """Its iterator, and so the loader's workers, are gone without the garbage collector."""
-    gone = []
-
-    class Batches:
-        def __iter__(self) -> Iterator[int]:
-            try:
-                yield from range(100)
-            finally:
-                gone.append(True)
-
-    evaluator = LoaderEvaluator(Batches(), mode="alternate")
-    gc.disable()
-    try:
-        for number in evaluator:
-            if number == 50:
-                break
-        assert gone == [True]
-    finally:
-        gc.enable()
-
-
 @pytest.mark.parametrize("prefetched", [0, 4])
-@pytest.mark.parametrize("length", [20, 29, 37, 44, 59])
+@pytest.mark.parametrize("length", [20, 44])
 def test_the_end_of_an_epoch_is_in_no_step(length: int, prefetched: int) -> None:
     """However long the loader takes to find that it has no more, as to stop its workers."""
     evaluator, loader, clock = alternating(length, prefetched)
@@ -689,39 +482,3 @@ def test_every_batch_is_served_once(
             served.append(batch)
             clock.advance(step_ns)
         assert (sorted(served) if prefetched else served) == list(range(length))
-
-
-@pytest.mark.parametrize("length", [4, 7, 16, 39])
-@pytest.mark.parametrize("prefetched", [0, 2])
-@pytest.mark.parametrize("is_broken_off", [False, True])
-def test_blocks_of_fast_steps_end_in_short_epochs(
-    length: int, prefetched: int, is_broken_off: bool
-) -> None:
-    """Where an epoch is shorter than a warm-up, or training always leaves it so early."""
-    clock = FakeClock()
-    loader = SerialLoader(range(1000), [MS] * 1000, clock)
-    loader.prefetched = prefetched
-    if not is_broken_off:
-        loader.batches, loader.waits_ns = range(length), [MS] * length
-    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, batches=400)
-    while not evaluator._measurement._schedule.is_over:
-        for _ in islice(evaluator, length):
-            clock.advance(MS)
-        assert clock() < 100_000 * MS
-    run = evaluator.recorded()
-    for arm in ("real", "ideal"):
-        assert counted(run, arm).sum() >= 30
-
-
-@given(st.integers())
-def test_either_arm_is_first_about_as_often(seed: int) -> None:
-    """It is in 400 pairs 140 to 260 times, six standard deviations; other seeds differ."""
-    orders = [[arms_of(number, pair)[0] for pair in range(400)] for number in (seed, seed + 1)]
-    assert 140 <= orders[0].count("real") <= 260
-    assert orders[0] != orders[1]
-
-
-@given(st.integers(0, 200))
-def test_a_block_goes_well_beyond_the_queue(depth: int) -> None:
-    assert block_for(depth) > 2 * depth
-    assert block_for(depth) >= SMALLEST_BLOCK

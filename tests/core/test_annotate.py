@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -86,15 +85,6 @@ def test_alternate_has_the_ranges_of_each_batch_under_its_arm(trace: Trace) -> N
     assert counts["loadeval.switch"] > 0
 
 
-def test_what_is_not_measured_has_no_ranges(trace: Trace) -> None:
-    evaluator = LoaderEvaluator(range(60), "alternate", pairs=1, annotate="torch", probes=())
-    assert list(evaluator) == list(range(60))
-    trace.stop()
-    steps = [name for name in trace.names() if "step" in name]
-    assert len(steps) == len(evaluator.recorded().steps) < 60
-    assert [end.cause for end in evaluator.recorded().ends] == ["unmeasured"]
-
-
 def test_ranges_do_not_overlap_and_hold_what_happens_in_them(trace: Trace) -> None:
     """What the loader does is in a wait, and what training does is in a step."""
     for number in LoaderEvaluator(loader_of_three, annotate="torch"):
@@ -158,31 +148,6 @@ def test_an_exception_or_a_dropped_iterator_ends_the_step(trace: Trace) -> None:
     assert opened == [[], ["loadeval.step real"], []]
 
 
-def test_an_exception_of_the_loader_ends_the_wait(trace: Trace) -> None:
-
-    def failing() -> Iterator[int]:
-        yield 1
-        raise OSError("no disk")
-
-    evaluator = LoaderEvaluator(failing, annotate="torch")
-    with pytest.raises(OSError, match="no disk"):
-        list(evaluator)
-    mark("after")
-    assert [end.cause for end in evaluator.recorded().ends] == ["failed"]
-    trace.stop()
-    assert trace.names() == pairs_of("real", 1)
-    assert trace.open_at("after") == []
-
-
-def test_two_epochs_at_once_have_ranges_of_their_own(trace: Trace) -> None:
-    """Validation inside a training step is inside its range."""
-    train, validate = (LoaderEvaluator(range(2), annotate="torch") for _ in range(2))
-    for _ in train:
-        list(validate)
-    trace.stop()
-    assert Counter(trace.names()) == Counter(3 * pairs_of("real", 2))
-
-
 def test_a_profiler_that_stops_ends_what_is_open(trace: Trace) -> None:
     for number in LoaderEvaluator(range(4), annotate="torch"):
         if number == 1:
@@ -218,49 +183,6 @@ with profile(activities=[ProfilerActivity.CPU], schedule=plan) as profiler:
 def test_profilers_may_follow_each_other_within_steps() -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", ITERATIONS], check=False)
     assert done.returncode == 0
-
-
-def stop_of_the_profiler() -> Any:
-    return torch.autograd.profiler._disable_profiler  # type: ignore[attr-defined]  # private
-
-
-def test_the_profilers_stop_is_put_back() -> None:
-    """It is replaced once, however many evaluators serve, until the last of them is closed."""
-    before = stop_of_the_profiler()
-    evaluators = [LoaderEvaluator([1, 2], annotate="torch") for _ in range(2)]
-    assert stop_of_the_profiler() is before
-    for evaluator in evaluators:
-        list(evaluator)
-    assert stop_of_the_profiler() is not before
-    evaluators[0].close()
-    evaluators[0].close()
-    assert stop_of_the_profiler() is not before
-    evaluators[1].close()
-    assert stop_of_the_profiler() is before
-
-
-def test_what_another_tool_put_there_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluator = LoaderEvaluator([1, 2], annotate="torch")
-    list(evaluator)
-    ours = stop_of_the_profiler()
-    theirs = partial(ours)
-    monkeypatch.setattr(torch.autograd.profiler, "_disable_profiler", theirs)
-    evaluator.close()
-    assert stop_of_the_profiler() is theirs
-
-
-def test_after_close_no_range_is_open(trace: Trace) -> None:
-    """None is open either once what is still served has ended."""
-    evaluator = LoaderEvaluator(range(4), annotate="torch")
-    epoch = iter(evaluator)
-    next(epoch)
-    evaluator.close()
-    mark("closed")
-    assert next(epoch) == 1
-    del epoch
-    mark("dropped")
-    trace.stop()
-    assert trace.open_at("closed") == trace.open_at("dropped") == []
 
 
 def test_a_torch_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,30 +47,17 @@ def unused(regions: Regions) -> list[mmap.mmap]:
     "array",
     [
         DOUBLES,
-        DOUBLES.T,
         DOUBLES.transpose(0, 3, 1, 2),
         DOUBLES[:, ::-1],
-        DOUBLES[..., 1:],
-        np.tile(DOUBLES, 2)[:1, :, None].swapaxes(1, 2),
-        np.asfortranarray(DOUBLES[:, :, :, :, None]),
-        np.tile(DOUBLES, 2).astype(">f4"),
-        np.tile(DOUBLES, 8) > 7,
-        DOUBLES.astype("M8[s]"),
-        DOUBLES.astype("U4"),
         RECORDS,
-        RECORDS[::-1],
     ],
-    ids=[
-        *("contiguous", "fortran", "permuted", "reversed", "sliced", "one row"),
-        *("one column", "big endian", "bool", "time", "text", "records", "reversed records"),
-    ],
+    ids=["contiguous", "permuted", "reversed", "records"],
 )
 def test_a_large_array_lies_in_the_copy_as_before(array: Any, regions: Regions) -> None:
-    """It has the values and the type, its strides unless it had gaps, and can be written to."""
+    """It has the values, the type and the strides, and can be written to."""
     copied = clone(array)
     assert np.array_equal(copied, array)
-    has_gaps = array.flags.contiguous is False and copied.flags.c_contiguous
-    assert (copied.dtype, copied.strides) == (array.dtype, array.strides) or has_gaps
+    assert (copied.dtype, copied.strides) == (array.dtype, array.strides)
     assert copied.flags.writeable
     assert not np.shares_memory(copied, array)
     assert are_used(regions)
@@ -80,12 +67,9 @@ def test_a_large_array_lies_in_the_copy_as_before(array: Any, regions: Regions) 
     "tensor",
     [
         FLOATS,
-        FLOATS.transpose(0, 3),
         FLOATS.contiguous(memory_format=torch.channels_last),
-        FLOATS[..., 1:],
-        FLOATS.repeat(2, 1, 1, 2)[:1].transpose(0, 1),
     ],
-    ids=["contiguous", "transposed", "channels last", "sliced", "one row"],
+    ids=["contiguous", "channels last"],
 )
 def test_a_large_tensor_is_copied_as_by_torch(tensor: torch.Tensor, regions: Regions) -> None:
     """It has the values, strides and size of storage of a clone."""
@@ -97,23 +81,6 @@ def test_a_large_tensor_is_copied_as_by_torch(tensor: torch.Tensor, regions: Reg
     assert are_used(regions)
 
 
-@pytest.mark.filterwarnings("ignore:ComplexHalf")
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        *(torch.bool, torch.uint8, torch.int64, torch.half, torch.bfloat16, torch.double),
-        *(torch.float8_e4m3fn, torch.complex32, torch.complex128),
-    ],
-    ids=str,
-)
-def test_a_tensor_keeps_its_dtype(dtype: torch.dtype, regions: Regions) -> None:
-    tensor = (FLOATS % 3).repeat(4, 1, 1, 1).to(dtype)
-    copied = clone(tensor)
-    assert copied.dtype is dtype
-    assert torch.equal(copied.view(torch.uint8), tensor.view(torch.uint8))
-    assert are_used(regions)
-
-
 def test_a_copied_tensor_is_like_any_other(regions: Regions) -> None:
     """It is no view, so that gradients can be computed, and it can be changed in place."""
     copied = clone(FLOATS)
@@ -121,23 +88,6 @@ def test_a_copied_tensor_is_like_any_other(regions: Regions) -> None:
     copied.requires_grad_().mul(2).sum().backward()
     assert copied.grad.unique().tolist() == [2]
     copied.detach_().add_(1)
-    assert are_used(regions)
-
-
-def test_a_copy_in_inference_mode_is_like_a_clone(regions: Regions) -> None:
-    """A copy of such a tensor is too, made outside of inference mode."""
-    with torch.inference_mode():
-        tensor = clone(FLOATS)
-    assert tensor.is_inference()
-    copied = clone(tensor)
-    assert torch.equal(copied, FLOATS)
-    assert not copied.is_inference()
-    assert are_used(regions)
-
-
-def test_the_default_device_is_no_matter(regions: Regions) -> None:
-    with torch.device("meta"):
-        assert clone(FLOATS).device.type == "cpu"
     assert are_used(regions)
 
 
@@ -156,9 +106,7 @@ def nested() -> torch.Tensor:
     [
         lambda: DOUBLES[0, 0],
         lambda: FLOATS[0, 0],
-        lambda: np.broadcast_to(DOUBLES[:, :, :1], DOUBLES.shape),
         lambda: FLOATS[:, :, :1].expand(FLOATS.shape),
-        lambda: DOUBLES.view(np.recarray),
         lambda: np.ma.masked_array(DOUBLES),
         lambda: DOUBLES.astype(object),
         lambda: FLOATS.as_subclass(Subclass),
@@ -166,21 +114,11 @@ def nested() -> torch.Tensor:
         lambda: FLOATS.to("meta"),
         lambda: torch.quantize_per_tensor(FLOATS.repeat(4, 1, 1, 1), 1.0, 0, torch.quint8),
         lambda: torch.complex(FLOATS, FLOATS).conj(),
-        lambda: torch.complex(FLOATS, FLOATS).conj().imag,
         nested,
     ],
     ids=[
-        *(
-            "small array",
-            "small tensor",
-            "broadcast",
-            "expanded",
-            "array subclass",
-            "masked",
-            "objects",
-            "subclass",
-        ),
-        *("sparse", "meta", "quantized", "conjugate", "negative", "nested"),
+        *("small array", "small tensor", "expanded", "masked", "objects"),
+        *("subclass", "sparse", "meta", "quantized", "conjugate", "nested"),
     ],
 )
 def test_other_leaves_are_copied_as_their_library_does(
@@ -226,8 +164,8 @@ def test_memory_is_used_again(leaf: Any, regions: Regions) -> None:
     first, second = clone(leaf), clone(leaf)
     del first, second
     assert len(unused(regions)) == 2
-    copied = clone(DOUBLES[:, :-1])
-    assert np.array_equal(copied, DOUBLES[:, :-1])
+    copied = clone(DOUBLES)
+    assert np.array_equal(copied, DOUBLES)
     assert len(unused(regions)) == 1
 
 
@@ -235,19 +173,11 @@ def test_memory_is_used_again(leaf: Any, regions: Regions) -> None:
     ("leaf", "view"),
     [
         (DOUBLES, lambda copied: copied[1:, 2].view("i8")),
-        (DOUBLES, lambda copied: copied.view(np.recarray)[1:]),
-        (DOUBLES, memoryview),
         (DOUBLES, torch.from_numpy),
-        (FLOATS, lambda copied: copied[1:, 2].view(torch.int32)),
         (FLOATS, lambda copied: copied.numpy()[1:]),
         (FLOATS, lambda copied: copied.detach().requires_grad_().T.exp().grad_fn),
-        (FLOATS, lambda copied: copied.untyped_storage()),
-        (FLOATS, torch.utils.dlpack.from_dlpack),
     ],
-    ids=[
-        *("slice", "subclass", "memoryview", "tensor of an array"),
-        *("slice of a tensor", "array of a tensor", "graph", "storage", "dlpack"),
-    ],
+    ids=["slice", "tensor of an array", "array of a tensor", "graph"],
 )
 @pytest.mark.filterwarnings("ignore:The use of `x.T`")
 def test_memory_is_in_use_while_a_view_is(
@@ -263,46 +193,12 @@ def test_memory_is_in_use_while_a_view_is(
     assert len(unused(regions)) == 1
 
 
-def test_a_held_slice_keeps_its_values(regions: Regions) -> None:
-    held = [clone(DOUBLES)[1], clone(FLOATS)[1]]
-    clone(np.zeros_like(DOUBLES))
-    clone(torch.zeros_like(FLOATS))
-    assert np.array_equal(held[0], DOUBLES[1])
-    assert torch.equal(held[1], FLOATS[1])
-    assert len(unused(regions)) == 1
-
-
 def test_unused_memory_is_released(regions: Regions) -> None:
     clone(DOUBLES)
     region = weakref.ref(unused(regions)[0])
     assert region() is not None
     regions.release()
     assert region() is None
-
-
-def test_memory_in_use_is_released_after_its_use(regions: Regions) -> None:
-    """The copy stays as it is, and its memory is not used again."""
-    memory = regions.take(LARGE)
-    assert memory is not None
-    region = weakref.ref(memory.base.obj)  # type: ignore[union-attr]  # a memoryview
-    regions.release()
-    memory[:] = 1
-    assert region() is not None
-    del memory
-    assert region() is None
-    assert unused(regions) == []
-
-
-def test_without_memory_for_a_region_leaves_are_copied_all_the_same(
-    regions: Regions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any, **__: Any) -> Any:
-        raise OSError
-
-    monkeypatch.setattr(mmap, "mmap", fail)
-    assert np.array_equal(clone(DOUBLES), DOUBLES)
-    assert torch.equal(clone(FLOATS), FLOATS)
-    assert unused(regions) == []
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections import deque
 from contextlib import contextmanager
 from itertools import islice
@@ -12,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
 
-from loadeval import LoaderEvaluator, diagnose, read_run
+from loadeval import LoaderEvaluator, read_run
 from loadeval.adapter import IterableAdapter, synchronize
 from loadeval.core import cuda
 from loadeval.core.cuda import GpuIdleTimer, spare_bytes, timing_events
@@ -199,30 +196,6 @@ def test_only_what_the_device_has_passed_is_read(device: Device, clock: FakeCloc
     assert (gpu_idle.epoch, gpu_idle.first, idle_ns(gpu_idle)) == (3, 1, [0, 0])
 
 
-def test_events_that_were_read_are_used_again(device: Device, clock: FakeClock) -> None:
-    spare: deque[Any] = deque()
-    for epoch in range(2):
-        timer = GpuIdleTimer(epoch, lambda: device.event(enable_timing=True), spare)
-        for number, _ in enumerate(timer.watched(batches([5] * 10, clock))):
-            assert idle_ns(timer.take()) == ([5] if number else None)
-        assert idle_ns(timer.take()) == [5]
-    assert len(device.events) == len(spare) == 4
-
-
-def test_the_request_that_finds_the_end_counts_for_nothing(
-    device: Device, clock: FakeClock
-) -> None:
-    spare: deque[Any] = deque()
-    timer = GpuIdleTimer(0, lambda: device.event(enable_timing=True), spare)
-    assert list(timer.watched(iter(()))) == []
-    assert timer.take() is None
-    assert len(spare) == 1
-    clock.advance(1)
-    list(timer.watched(batches([7], clock)))
-    assert idle_ns(timer.take()) == [7]
-    assert len(device.events) == 3
-
-
 def test_parts_of_an_epoch_are_counted_through(device: Device, clock: FakeClock) -> None:
     """Batches from other sources, as of two arms, are batches of the same epoch."""
     timer = timer_on(device)
@@ -251,56 +224,6 @@ def test_a_step_is_what_the_device_does_until_the_next_request(
     assert gpu_idle is not None
     assert gpu_idle.gpu_idle_ns == [50, 0, 50, 0]
     assert gpu_idle.gpu_step_ns == [100, 120, 100, 100]
-
-
-def test_a_request_that_fails_ends_a_step(device: Device, clock: FakeClock) -> None:
-    def failing() -> Iterator[int]:
-        clock.advance(50)
-        yield 0
-        clock.advance(500)
-        raise OSError("the disk is gone")
-
-    timer = timer_on(device)
-    watched = timer.watched(failing())
-    next(watched)
-    device.work(100)
-    with pytest.raises(OSError, match="the disk is gone"):
-        next(watched)
-    for _ in timer.watched(batches([30], clock)):
-        device.work(100)
-    timer.ended = True
-    clock.advance(1000)
-    gpu_idle = timer.take()
-    assert gpu_idle is not None
-    assert gpu_idle.gpu_idle_ns == [50, 30]
-    assert gpu_idle.gpu_step_ns == [100, 100]
-
-
-def test_an_epoch_is_done_once_all_is_read(device: Device, clock: FakeClock) -> None:
-    timer = timer_on(device)
-    assert not timer.done
-    device.work(100)
-    list(timer.watched(batches([], clock)))
-    assert timer.take() is None
-    list(timer.watched(batches([10], clock)))
-    timer.ended = True
-    timer.take()
-    assert not timer.done
-    timer.wait()
-    timer.take()
-    assert timer.done
-
-
-def test_waiting_is_for_the_last_event_alone(device: Device, clock: FakeClock) -> None:
-    """It ends when the device has passed all; where nothing is queued, at once."""
-    timer = timer_on(device)
-    timer.wait()
-    for _ in timer.watched(batches([10, 10, 10], clock)):
-        device.work(100)
-    timer.wait()
-    assert clock() == 310
-    assert sum(event.waited_for for event in device.events) == 1
-    assert idle_ns(timer.take()) == [10, 0, 0]
 
 
 def evaluator_of(waits_ns: list[int], clock: FakeClock, **options: Any) -> LoaderEvaluator:
@@ -332,29 +255,6 @@ def test_a_run_has_it_for_each_batch(
     assert steps.wait_ns.tolist() == [50, 130, 70, 50, 130, 50, 130, 70]
 
 
-def test_closing_may_come_while_it_is_closed(
-    device: Device, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The garbage collector may do it while the device is waited for."""
-    evaluator = evaluator_of([50, 50], clock)
-    for _ in evaluator:
-        device.work(100)
-    monkeypatch.setattr(Event, "synchronize", lambda _: evaluator._measurement.close())
-    evaluator.close()
-    assert evaluator.recorded().closed
-
-
-def test_what_an_epoch_leaves_is_forgotten_once_it_is_read(
-    device: Device, clock: FakeClock
-) -> None:
-    evaluator = evaluator_of([1], clock)
-    for _ in range(5):
-        list(evaluator)
-        clock.advance(1)
-    evaluator.recorded()
-    assert len(device.events) <= 4
-
-
 def test_without_a_device_in_use_it_is_not_known(clock: FakeClock) -> None:
     assert timing_events() is None
     synchronize()
@@ -363,27 +263,11 @@ def test_without_a_device_in_use_it_is_not_known(clock: FakeClock) -> None:
     assert evaluator.recorded().steps.gpu_idle_ns.tolist() == [UNKNOWN] * 2
 
 
-def test_without_torch_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "torch")
-    assert timing_events() is None
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())  # as while it is being imported
-    assert timing_events() is None
-
-
 def test_the_devices_in_use_are_waited_for(device: Device) -> None:
     """Waiting for another one would make a context on it, which takes some 500 MB."""
     device.in_use = [False, True, True]
     synchronize()
     assert device.synchronized == [1, 2]
-
-
-def test_the_current_device_is_in_use_where_torch_does_not_tell(
-    device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(torch._C, "_cuda_hasPrimaryContext")
-    device.in_use, device.current = [True, True], 1
-    synchronize()
-    assert device.synchronized == [1]
 
 
 def test_events_of_a_training_on_another_device_are_recorded_there(
@@ -406,11 +290,6 @@ def test_events_of_a_training_on_another_device_are_recorded_there(
     assert streams == [1]
 
 
-def test_no_device_is_in_use_before_torch_computes_on_one(device: Device) -> None:
-    device.in_use = [False]
-    assert timing_events() is None
-
-
 def test_asking_disturbs_neither_a_capture_nor_another_device(
     device: Device, clock: FakeClock
 ) -> None:
@@ -427,35 +306,6 @@ def test_asking_disturbs_neither_a_capture_nor_another_device(
     assert idle_ns(timer.take()) == [10]
     assert {asked for event in device.events for asked in event.asked} == {(1, cuda.RELAXED)}
     assert (device.current, device.mode) == (0, 0)
-
-
-def test_events_can_be_read_where_torch_uses_no_device(clock: FakeClock) -> None:
-    """A forked child uses none."""
-    timer = timer_on(Device(clock))
-    for _ in timer.watched(batches([10], clock)):
-        clock.advance(5)
-    assert idle_ns(timer.take()) == [10]
-
-
-@pytest.mark.parametrize("library", ["libcuda.so.1", "no such library"])
-def test_the_capture_mode_is_left_as_it_is_without_a_driver(
-    monkeypatch: pytest.MonkeyPatch, library: str
-) -> None:
-    """This is so on other devices than NVIDIA's; a driver may also lack the function."""
-
-    def loaded(name: str) -> SimpleNamespace:
-        if name != library:
-            raise OSError
-        return SimpleNamespace()
-
-    monkeypatch.setattr(ctypes, "CDLL", loaded)
-    assert cuda.exchange_capture_mode.__wrapped__() is id
-
-
-def test_the_capture_mode_is_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = SimpleNamespace(cuThreadExchangeStreamCaptureMode=print)
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: driver)
-    assert cuda.exchange_capture_mode.__wrapped__() is print
 
 
 @pytest.mark.parametrize("when", ["asked", "delivered"])
@@ -478,21 +328,6 @@ def test_batches_come_also_when_cuda_has_failed(
     synchronize()
     assert evaluator.recorded().closed
     assert evaluator.recorded().steps.gpu_idle_ns.tolist()[1:] == [UNKNOWN] * 3
-
-
-def test_what_could_not_be_asked_for_is_unknown(device: Device, clock: FakeClock) -> None:
-    """The times of batches after it are told as theirs, should CUDA answer again."""
-    timer = timer_on(device)
-    list(timer.watched(batches([10, 20], clock)))
-    device.failed = True
-    assert timer.take() is None
-    device.failed = False
-    for _ in timer.watched(batches([30], clock)):
-        device.work(5)
-    clock.advance(5)
-    gpu_idle = timer.take()
-    assert gpu_idle is not None
-    assert (gpu_idle.first, idle_ns(gpu_idle)) == (2, [30])
 
 
 class OnDevice(torch.Tensor):
@@ -526,38 +361,6 @@ def test_a_prefetch_leaves_a_device_memory(device: Device, clock: FakeClock) -> 
     run = evaluator.recorded()
     assert {prefetch.batches for prefetch in run.prefetches} <= {1, 2, 3}
     assert run.windows
-
-
-class Timed(Dataset[torch.Tensor]):
-    """Numbers, each of which takes 40 ns by the clock."""
-
-    def __init__(self, clock: FakeClock) -> None:
-        self.clock = clock
-
-    def __len__(self) -> int:
-        return 40
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        self.clock.advance(40)
-        return torch.tensor([index])
-
-
-def rules_found(device: Device, clock: FakeClock, work_ns: int) -> list[str]:
-    """What is found in a run whose steps give the device that much work."""
-    with LoaderEvaluator(DataLoader(Timed(clock)), clock=clock, probes=()) as evaluator:
-        for _ in evaluator:
-            device.work(work_ns)
-    return [finding.rule for finding in diagnose(evaluator.recorded()).findings]
-
-
-@pytest.mark.parametrize(("work_ns", "hidden"), [(100, True), (10, False)])
-def test_waits_that_the_device_does_not_feel_are_found(
-    device: Device, clock: FakeClock, work_ns: int, hidden: bool
-) -> None:
-    """They are where it has work for longer than a batch takes to load; nothing is pinned."""
-    rules = rules_found(device, clock, work_ns)
-    assert ("hidden waits" in rules) is hidden
-    assert "unpinned memory" in rules
 
 
 def speedup_of(device: Device, clock: FakeClock, load_ns: int, work_ns: int, *, syncs: bool) -> Gap:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from loadeval import LoaderEvaluator, install, read_run
-from loadeval.core.loop import CHUNK, MeasuredEpoch, Span, served
-from loadeval.core.recorder import OpenEpoch
+from loadeval import LoaderEvaluator, read_run
+from loadeval.core.loop import CHUNK
 from loadeval.data.columns import UNKNOWN
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from loadeval.data.lines import EpochEnd
     from loadeval.data.run import Run
 
 
@@ -80,30 +77,6 @@ def test_the_time_of_a_failing_batch_is_kept() -> None:
     assert run.steps.step_ns.tolist() == [0]
 
 
-def test_the_loaders_exception_keeps_its_traceback() -> None:
-
-    def fails() -> Iterator[int]:
-        yield 1
-        raise KeyError("missing")
-
-    with pytest.raises(KeyError) as caught:
-        list(LoaderEvaluator(fails))
-    assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "fails"
-
-
-def test_the_consumers_exception_passes_through() -> None:
-    evaluator, _ = logged([1, 2, 3])
-
-    def train() -> None:
-        for number in evaluator:
-            if number == 1:
-                raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        train()
-    assert len(evaluator.recorded().steps) == 2
-
-
 def test_opening_the_loader_counts_as_epoch_start() -> None:
     clock = FakeClock()
 
@@ -126,16 +99,8 @@ def test_two_epochs_at_once_do_not_mix() -> None:
     assert steps.wait_ns.tolist() == [10, 20, 10, 20]
 
 
-def test_another_loaders_time_is_not_this_ones() -> None:
-    train, clock = logged([1, 1])
-    validate = LoaderEvaluator(ScriptedLoader(range(2), [50, 50], clock), clock=clock)
-    for _ in train:
-        list(validate)
-    assert columns(train.recorded()) == {"request": [0, 101], "wait": [1, 1], "step": [100, 100]}
-
-
 @pytest.mark.parametrize("mode", ["log", "replay"])
-@pytest.mark.parametrize("count", [1, CHUNK, CHUNK + 1, 2 * CHUNK + 5])
+@pytest.mark.parametrize("count", [1, 2 * CHUNK + 5])
 def test_epochs_longer_than_a_chunk_are_whole(mode: Any, count: int) -> None:
     evaluator, clock = logged([3] * count, mode=mode, num_cached_batches=2)
     for _ in evaluator:
@@ -232,24 +197,6 @@ def test_an_alternating_epoch_goes_on_too(workers: int, annotate: str | None) ->
         assert all(outcome in before for outcome in expected[: expected.index(error)])
 
 
-def test_the_epoch_goes_on_in_place() -> None:
-    loader = DataLoader(Corrupt(), 4)
-    expected = read_on(iter(loader))
-    with install(loader) as evaluator:
-        assert read_on(iter(loader)) == expected
-        assert len(evaluator.recorded().steps) == len(expected) - 3
-
-
-def test_a_generator_is_over_once_it_has_raised() -> None:
-
-    def batches() -> Iterator[int]:
-        yield 1
-        raise ValueError("no more")
-
-    assert read_on(batches()) == [1, "no more"]
-    assert read_on(iter(LoaderEvaluator(batches))) == [1, "no more"]
-
-
 def test_what_an_error_took_is_waited_for_the_next_batch() -> None:
     """That is from the request that raised to the delivery of the batch behind, and in no step."""
     loader = Scripted(0, 1, ValueError("bad"), 3, 4)
@@ -295,7 +242,7 @@ def test_an_error_ends_the_epoch_for_who_does_not_read_on(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("annotate", [None, "torch"])
-@pytest.mark.parametrize("caught_at", range(1, 60, 4))
+@pytest.mark.parametrize("caught_at", [1, 13, 40])
 def test_an_interrupt_while_batches_are_prefetched_ahead_loses_none(
     caught_at: int, annotate: str | None
 ) -> None:
@@ -336,64 +283,3 @@ def test_what_is_read_of_the_loaders_iterator_is_passed_on() -> None:
     assert not hasattr(epoch, "send")
     assert epoch
     list(epoch)
-
-
-def test_an_iterator_without_a_length_has_none() -> None:
-    epoch: Any = iter(LoaderEvaluator(lambda: iter([1, 2])))
-    assert epoch
-    with pytest.raises(TypeError):
-        len(epoch)
-    assert list(epoch) == [1, 2]
-
-
-def test_an_epoch_that_is_being_made_has_no_attributes() -> None:
-    """It is being made when it is copied: asking for one does not ask for ever."""
-    with pytest.raises(AttributeError, match="_source"):
-        _ = MeasuredEpoch(next, []).anything
-
-
-class KeptEnds:
-    """Stands for a recorder: keeps how epochs ended."""
-
-    origin_ns = 0
-
-    def __init__(self) -> None:
-        self.causes: list[str] = []
-
-    def started(self) -> None: ...
-    def chunk_filled(self, epoch: OpenEpoch) -> None: ...
-
-    def epoch_ended(self, _: OpenEpoch, end: EpochEnd) -> None:
-        self.causes.append(end.cause)
-
-
-class Planned:
-    """An epoch of two spans, the first of which has one batch less than it should."""
-
-    rest = asked_ns = None
-
-    def __init__(self, *spans: Span) -> None:
-        self._spans = spans
-
-    def spans(self, _epoch: int) -> Generator[Span, None, None]:
-        yield from self._spans
-
-    def remainder(self) -> Iterator[Any]:
-        raise NotImplementedError
-
-
-def test_what_a_stage_did_not_have_is_waited_for_until_the_next_one_has_it() -> None:
-    """What else is done between them also belongs to the wait."""
-    kept: Any = KeptEnds()
-    clock = FakeClock()
-
-    def slow(batch: str, ns: int) -> Iterator[str]:
-        clock.advance(ns)
-        yield batch
-
-    epoch = OpenEpoch(kept, 0)
-    plan: Any = Planned(Span(slow("a", 5), 2), Span(slow("b", 30), 1))
-    assert list(served(plan, iter(()), lambda: epoch, lambda _: None, clock, None)) == ["a", "b"]
-    assert [block.wait_ns for block in epoch.take()] == [[5], [30]]
-    epoch.end_failed()  # it did not fail
-    assert kept.causes == ["exhausted"]

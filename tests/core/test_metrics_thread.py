@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
-from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -18,7 +16,7 @@ from loadeval.errors import ProbeError
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from loadeval.data.run import Run
@@ -77,21 +75,6 @@ def plain_values(taken: list[Readings | Event]) -> list[Any]:
     return rows
 
 
-def test_probes_and_subjects_come_in_the_order_of_their_first_reading() -> None:
-    first = Script({"a": {"x_s": 1}, "b": {"x_s": 2}}, {"b": {"x_s": 3}, "c": {"x_s": 4}}, name="1")
-    second = Script({"a": {"y_s": 5}}, {"a": {"y_s": 6}}, name="2")
-    it, clock = reader(first, second)
-    it.tick()
-    clock.advance(7)
-    it.tick()
-    assert plain_values(it.take()) == [
-        ("1", "a", [0], {"x_s": [1]}),
-        ("1", "b", [0, 7], {"x_s": [2, 3]}),
-        ("2", "a", [0, 7], {"y_s": [5, 6]}),
-        ("1", "c", [7], {"x_s": [4]}),
-    ]
-
-
 def test_a_mark_reads_every_open_probe() -> None:
     """Whosever turn it is; those that are still to be opened are left alone."""
     probe = Script(every=5)
@@ -103,15 +86,6 @@ def test_a_mark_reads_every_open_probe() -> None:
     it.mark()
     assert plain_values(it.take()) == [("script", "it", [0, 3], {"level_bytes": [1, 1]})]
     assert probe.did == ["open", "read", "read"]
-
-
-def test_what_is_not_known_is_none() -> None:
-    """So is a quantity that is not there in every reading."""
-    it, _ = reader(Script({"a": {"x_s": 1.5, "y_s": None}}, {"a": {"z_s": 3}}))
-    it.tick()
-    it.tick()
-    ((_, _, _, values),) = plain_values(it.take())
-    assert values == {"x_s": [1.5, None], "y_s": [None, None], "z_s": [None, 3]}
 
 
 def test_a_probe_may_be_read_at_every_so_manieth_tick() -> None:
@@ -169,12 +143,6 @@ def test_a_probe_that_raises_or_reads_nonsense_ends(error: Any, reason: str) -> 
     assert probe.did == ["open", "read", "read", "close"]
 
 
-def test_a_probe_that_cannot_say_how_often_it_is_read_ends() -> None:
-    it, _ = reader(Script(every=0))
-    it.tick()
-    assert plain_values(it.take())[0][4].startswith("ZeroDivisionError")
-
-
 def test_one_subject_may_end_and_others_go_on() -> None:
     """Text in the place of its quantities is why; the probe is read as before."""
     probe = Script(
@@ -206,25 +174,6 @@ def test_closing_closes_what_is_open() -> None:
     assert (opened.did, never.did) == (["open", "read", "close"], ["open"])
     assert [row[1] for row in plain_values(it.take())] == ["it", ""]
     assert it.take() == []
-
-
-def test_closing_before_the_first_tick_opens_nothing() -> None:
-    probe = Script()
-    it, _ = reader(probe)
-    it.close()
-    it.start_when_due()
-    it.tick()
-    assert (probe.did, it.take()) == ([], [])
-
-
-def test_a_probe_that_fails_to_close_keeps_no_other_open() -> None:
-    """Its error goes no further, at the end and when it ends in the middle."""
-    bad, worse, good = Script(), Script(ProbeError("gone"), name="worse"), Script(name="good")
-    bad.fails_to_close = worse.fails_to_close = RuntimeError("stuck")
-    it, _ = reader(bad, worse, good)
-    it.tick()
-    it.close()
-    assert [probe.did[-1] for probe in (bad, worse, good)] == ["close"] * 3
 
 
 MILLISECOND = 1_000_000
@@ -294,85 +243,15 @@ def test_a_thread_reads_while_an_epoch_is_served() -> None:
             clock.advance(MILLISECOND)
         probe.was_read.clear()
         assert not reading()
+        clock.advance(MILLISECOND)
     evaluator.close()
     reads = len(read(evaluator.recorded())[0])
     assert probe.did == ["open", *["read"] * reads, "close"]
 
 
-def test_epochs_shorter_than_an_interval_are_read_too() -> None:
-    """Once an interval has passed since the first of them."""
-    probe = counting()
-    evaluator, clock = evaluator_with(probe, probe_interval_s=0.001)
-    for epoch in range(4):
-        for _ in evaluator:
-            clock.advance(MILLISECOND // 10)
-            assert reading() == (epoch == 3)
-            assert not reading() or probe.was_read.wait(20)
-
-
-def test_an_epoch_begins_without_a_thread() -> None:
-    probe = counting()
-    threads = []
-
-    def loader() -> Iterator[int]:
-        threads.append(reading())
-        yield from range(3)
-
-    clock = FakeClock()
-    evaluator = LoaderEvaluator(loader, clock=clock, probes=(probe,), probe_interval_s=0.001)
-    for _ in range(2):
-        for _ in evaluator:
-            clock.advance(MILLISECOND)
-    assert threads == [False, False]
-    assert probe.did.count("read") > 0
-
-
 def reading() -> bool:
     """Whether a thread reads probes."""
     return any(thread.name == "loadeval-probes" for thread in threading.enumerate())
-
-
-def test_with_nothing_to_read_there_is_no_thread() -> None:
-    clock = FakeClock()
-    threads = BackgroundThreads()
-    empty, ended = (
-        MetricsReader(Probes(probes, 1), clock, 0, threads) for probes in ((), (counting(0),))
-    )
-    ended.tick()
-    for reader in (empty, ended):
-        for _ in range(2):
-            reader.start_when_due()
-            clock.advance(1000 * MILLISECOND)
-        assert not reading()
-
-
-def test_a_child_reads_nothing() -> None:
-    probe = counting()
-    evaluator, _ = evaluator_with(probe)
-    for _ in evaluator:
-        tick(evaluator)
-    child = get_context("fork").Process(target=_serve_in_child, args=(evaluator,))
-    child.start()
-    child.join()
-    assert child.exitcode == 0
-    for _ in evaluator:
-        tick(evaluator)
-    assert read(evaluator.recorded())[1] == list(range(1, 9))
-
-
-def test_in_another_process_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    probe = counting()
-    evaluator, _ = evaluator_with(probe)
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    _serve_in_child(evaluator)
-    assert probe.did == []
-
-
-def _serve_in_child(evaluator: LoaderEvaluator) -> None:
-    for _ in evaluator:
-        assert not reading()
-    assert evaluator.recorded().readings == {}
-    evaluator.close()
 
 
 def test_an_alternating_run_is_read_at_the_edges_of_its_blocks() -> None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 import torch
 
 from loadeval import LoaderEvaluator, read_run
 from loadeval.core import counting
-from loadeval.core.counting import FIRST_SUMS, SELDOM
-from loadeval.core.recorder import Chunk
 from loadeval.estimate.metrics import FEWEST_BATCHES
 
 if TYPE_CHECKING:
@@ -68,42 +64,6 @@ def test_few_batches_are_looked_at(is_constant: bool) -> None:
     assert FEWEST_BATCHES <= len(numbers) <= len(set(lengths)) + 12
 
 
-def test_a_long_run_is_looked_at_seldom() -> None:
-    """Of objects, bytes are added up in every batch that differs."""
-    batches = [SimpleNamespace(**batch_of(length)) for length in LENGTHS]
-    assert len(looked_at(recorded(batches, epochs=3))) == FIRST_SUMS + (1200 - FIRST_SUMS) // SELDOM
-
-
-def test_batches_that_tell_nothing_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(counting, "padding_of", asked.append)
-    recorded([torch.zeros(4, 3)] * 400)
-    assert len(asked) == 1
-
-
-def test_samples_and_bytes_stay_as_they_were() -> None:
-    batches = [batch_of(length, rows=3 + length % 2) for length in LENGTHS]
-    steps = recorded(batches).steps
-    assert steps.samples.tolist() == [len(batch["input_ids"]) for batch in batches]
-    known = steps.nbytes != -1
-    sizes = np.array([sum(part.nbytes for part in batch.values()) for batch in batches])
-    assert known[:50].all()
-    assert (steps.nbytes[known] == sizes[known]).all()
-
-
-def test_batches_are_served_untouched() -> None:
-    """The same objects, with the same values."""
-    batches = [batch_of(length) for length in LENGTHS]
-    expected = [{name: part.clone() for name, part in batch.items()} for batch in batches]
-    served = list(LoaderEvaluator(batches))
-    assert all(one is other for one, other in zip(served, batches, strict=True))
-    assert all(
-        torch.equal(batch[name], other[name])
-        for batch, other in zip(batches, expected, strict=True)
-        for name in batch
-    )
-
-
 def test_what_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counting does then what it does with any batch that it cannot look at."""
 
@@ -152,16 +112,3 @@ def test_an_epoch_that_is_read_on_has_its_numbers() -> None:
         with suppress(ValueError, StopIteration):
             next(batches)
     assert looked_at(evaluator.recorded()) == {(0, 0): 5, (0, 1): 6, (0, 2): 7}
-
-
-def test_of_a_row_that_was_counted_twice_the_last_counts() -> None:
-    """Ctrl-C caught the first batch before it was delivered."""
-    chunk = Chunk("real", None)
-    chunk.counts += [(0, (1, 2)), (1, (1, 2, 8, 4, 4, 4)), (1, (1, 2, 8, 6, 4, 4)), (2, (1, 2))]
-    chunk.counts += [(3, (1, 2, 8, 5, 4, 4))]
-    chunk.marks += [0, 1, 2, 3, 4, 5]
-    chunk.take(0, 0)
-    assert chunk.paddings(0) == [(1, (8, 6, 4, 4))]
-    chunk.marks += [6, 7]
-    chunk.take(0, 0)
-    assert chunk.paddings(3) == [(3, (8, 5, 4, 4))]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copyreg
 import itertools
-from collections import OrderedDict, UserDict, UserList, defaultdict
+from collections import UserDict, defaultdict
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -93,15 +91,6 @@ def test_the_loaders_exception_while_filling_passes_through() -> None:
 
     with pytest.raises(OSError, match="disk gone"):
         replay(broken())
-
-
-def test_an_array_changed_in_one_element_is_found_by_the_first_comparison() -> None:
-    """The first batch is compared whole, so that even one changed element is found."""
-    evaluator = replay([np.zeros(100_000) for _ in range(6)], num_cached_batches=3)
-    with pytest.warns(LoadevalWarning, match="in place"):
-        for batch in evaluator:
-            assert not batch.any()
-            batch[12_345] = 1
 
 
 def test_a_step_that_changes_only_later_batches_is_found_at_once() -> None:
@@ -242,7 +231,6 @@ def test_what_cannot_be_watched_is_replayed(inference: bool) -> None:
         np.array(np.nan),
         np.array(["a", None], dtype=object),
         np.array("text"),
-        memoryview(b"ab"),
     ]
     with torch.inference_mode(inference):
         batch = ["a", 1, None, inside, torch.ones(2), *arrays]
@@ -262,11 +250,6 @@ class Example:
     y: Any = None
 
 
-@dataclass(frozen=True)
-class Frozen:
-    x: Any
-
-
 @dataclass(slots=True)
 class Slotted:
     x: Any
@@ -277,57 +260,18 @@ class Plain:
         self.x = x
 
 
-class Copied(Plain):
-    def __copy__(self) -> Copied:
-        return Copied("its own copy")
-
-
-class Stateful(Plain):
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ = state | {"restored": True}
-
-
-class Argued(Plain):
-    def __getnewargs__(self) -> tuple[Any, ...]:
-        return ()
-
-
-class Registered(Plain):
-    pass
-
-
-class Table(dict[str, Any]):
-    pass
-
-
 X = torch.zeros(2)
 TREES = {
     "tensor": X,
-    "dict": {"x": X, "y": 1},
     "dict of dicts and lists": {"x": {"y": X, "z": [1, 2]}, "w": [X], "v": X},
-    "dict with a list": {"x": X, "names": ["a", "b"]},
-    "list": [X, 1],
-    "list of dicts": [{"x": X}, {"x": X}, X],
     "tuple": (X, 1),
     "tuple with a list": (X, [X]),
-    "named tuple": Pair(X, 1),
     "named tuple with a dict": Pair(X, {"x": X}),
-    "ordered dict": OrderedDict(x=X, y=[X]),
     "default dict": defaultdict(list, x=[X]),
-    "dict of a class": Table(x=[X]),
     "user dict": UserDict({"x": X, "y": [X]}),
-    "user list": UserList([X, [X]]),
-    "dataclass": Example(X),
     "dataclass with a list": Example(X, [X]),
-    "frozen dataclass": Frozen([X]),
     "slotted dataclass": Slotted([X]),
     "object": Plain([X]),
-    "namespace": SimpleNamespace(x=[X]),
-    "object that copies itself": Copied([X]),
-    "object with a state": Stateful([X]),
-    "object with arguments": Argued([X]),
-    "object of a class that copyreg knows": Registered([X]),
-    "leaves alone": (X, 2),
 }
 
 
@@ -357,13 +301,6 @@ def containers(tree: Any) -> list[Any]:
     return changeable + [container for node in inside for container in containers(node)]
 
 
-@pytest.fixture(name="_registered")
-def _registered_with_copyreg() -> Iterator[None]:
-    copyreg.pickle(Registered, lambda _: (Registered, ("by copyreg",)))
-    yield
-    del copyreg.dispatch_table[Registered]
-
-
 def fresh(tree: Any) -> tuple[Any, list[Any]]:
     """What is kept of a batch, and what is served of it when it is replayed twice."""
     evaluator = replay([tree], epoch_batches=2)
@@ -371,7 +308,6 @@ def fresh(tree: Any) -> tuple[Any, list[Any]]:
     return evaluator.cached_batches[0], served
 
 
-@pytest.mark.usefixtures("_registered")
 @pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
 def test_fresh_batches_share_no_container(tree: Any) -> None:
     kept, (first, second) = fresh(tree)

@@ -26,7 +26,6 @@ from loadeval.data.blocks import (
     batches_for,
     block_for,
     head_for,
-    two_blocks_for,
     with_instruments,
 )
 
@@ -145,15 +144,6 @@ def test_fixed_sizes_depend_on_nothing_measured(
         assert (pair["real"].warmup, pair["ideal"].warmup) == (head_for(depth), SHORTEST_WARMUP)
 
 
-def test_a_fixed_block_goes_on_when_memory_is_full() -> None:
-    """It goes on because another rank's block would."""
-    schedule = Schedule()
-    schedule.fixed = True
-    assert schedule.block is not None
-    schedule.limit(1)
-    assert schedule.left == schedule.block.counted
-
-
 @pytest.mark.parametrize("step_ms", [1, 2, 10, 25])
 def test_an_ideal_block_of_fast_steps_lasts_long_enough(step_ms: int) -> None:
     """The warm-ups last long enough too."""
@@ -161,38 +151,6 @@ def test_an_ideal_block_of_fast_steps_lasts_long_enough(step_ms: int) -> None:
     assert pair["ideal"].counted == max(100 // step_ms, SMALLEST_BLOCK)
     assert pair["ideal"].warmup == max(50 // step_ms, SHORTEST_WARMUP)
     assert pair["real"].warmup == max(math.ceil(25 / step_ms), SHORTEST_WARMUP)
-
-
-def test_the_median_of_heads_is_the_first_pace() -> None:
-    """The heads of several epochs count: the start of one is no pace."""
-    schedule = Schedule(length=MANY)
-    for first_wait_ns in (900 * MS, 10 * MS):
-        span = Span(iter(()), 3, marks=[0, first_wait_ns])
-        for _ in range(2):
-            request_ns = span.marks[-1] + 2 * MS
-            span.marks += [request_ns, request_ns + 3 * MS]
-        span.asked_ns = span.marks[-1] + 2 * MS
-        schedule.note_head(span)
-    pair = next_pair(schedule, steady(5 * MS, 2 * MS))
-    assert pair["ideal"].counted == 50
-    assert pair["real"].warmup == 10
-
-
-def test_as_many_pairs_as_are_wanted_may_be_more() -> None:
-    """With those for the instruments, where there are some."""
-    for has_instruments, pairs in ((False, 12), (True, with_instruments(12))):
-        schedule = Schedule(length=900 + head_for(0), pairs=12)
-        schedule.has_instruments = has_instruments
-        noted_head(schedule, 4 * MS, 4 * MS)
-        assert served(next_pair(schedule, steady(8 * MS, 4 * MS))) == 900 // pairs
-
-
-def test_pace_is_of_the_last_block() -> None:
-    schedule = begun(MS, 50 * MS)
-    assert counted(next_pair(schedule, steady(6 * MS, 5 * MS))) == (24, SMALLEST_BLOCK)
-    pair = next_pair(schedule, steady(6 * MS, 5 * MS))
-    assert counted(pair) == (60, 20)
-    assert (pair["real"].warmup, pair["ideal"].warmup) == (9, 10)
 
 
 @pytest.mark.parametrize(
@@ -233,26 +191,6 @@ def test_blocks_grow_with_the_batches_served() -> None:
     assert counted(pairs[-1]) == (75, 25)
 
 
-def test_both_blocks_of_a_pair_are_sized_when_it_begins() -> None:
-    """What its first block shows changes nothing before the next pair."""
-    for first, seed in ((arms_of(seed, 0)[0], seed) for seed in range(8)):
-        schedule = begun(4 * MS, 4 * MS, seed=seed)
-        pair = next_pair(schedule, steady(MS, MS))
-        assert counted(pair) == (75, 25), first
-
-
-def test_a_pair_without_a_whole_iteration_is_no_measurement() -> None:
-    """Training may leave each epoch with its first counted batch."""
-    schedule = Schedule(length=MANY)
-    noted_head(schedule, 100 * MS, 100 * MS)
-    for _ in range(2):
-        block = schedule.block
-        assert block is not None
-        for _ in range(block.counted):
-            schedule.advance(1, [5])
-    assert counted(next_pair(schedule, steady(200 * MS, 100 * MS))) == (24, 8)
-
-
 @pytest.mark.parametrize("limit", [{"pairs": 3}, {"batches": 60}])
 def test_a_run_ends_with_a_pair(limit: dict[str, int]) -> None:
     schedule = Schedule(**limit)
@@ -262,20 +200,6 @@ def test_a_run_ends_with_a_pair(limit: dict[str, int]) -> None:
         next_pair(schedule, steady(200 * MS, 100 * MS))
     assert schedule.is_over
     assert schedule.block is None
-
-
-def test_an_epoch_that_is_only_looked_at_limits_no_warm_up() -> None:
-    """A training that reads one batch first, or checks some, goes on with whole warm-ups."""
-    schedule = Schedule()
-    schedule.begin_epoch(3)
-    schedule.served += 1
-    schedule.begin_epoch(3)
-    assert schedule.longest_warmup(3) == math.inf
-    schedule.served += 9
-    schedule.begin_epoch(3)
-    assert schedule.longest_warmup(3) == 3
-    schedule.served += 103
-    assert schedule.longest_warmup(3) == 50
 
 
 def whole_epoch(schedule: Schedule, batches: int) -> PlannedBlock | None:
@@ -299,92 +223,6 @@ def test_an_epoch_too_short_for_two_blocks_is_one() -> None:
         None,
         *((pair, arm) for pair in range(4) for arm in arms_of(0, pair)),
     ]
-
-
-@pytest.mark.parametrize(("depth", "longest"), [(0, 15), (2, 15), (4, 17), (16, 41)])
-def test_an_epoch_of_two_blocks_has_blocks(depth: int, longest: int) -> None:
-    assert two_blocks_for(depth) == longest + 1
-    for length, whole in ((longest, longest), (longest + 1, 0)):
-        assert Schedule(length=length, prefetch_depth=depth).whole == whole
-
-
-@pytest.mark.parametrize("length", [None, 1000])
-def test_epochs_that_come_out_short_are_blocks(length: int | None) -> None:
-    """Two in a row, of a loader without a length, or where training leaves its epochs."""
-    schedule, whole = Schedule(length=length), []
-    for _ in range(4):
-        schedule.begin_epoch(3)
-        whole.append(schedule.whole)
-        schedule.served += 7
-    assert whole == [0, 0, 7, 7]
-
-
-def test_a_look_at_the_first_batch_is_no_epoch() -> None:
-    """It comes before the first epoch, which is warm-up all the same; nor where epochs are long."""
-    schedule = Schedule(length=5)
-    schedule.begin_epoch(3)
-    schedule.served += 1
-    assert whole_epoch(schedule, 5) is None
-    assert whole_epoch(schedule, 5) is not None
-    schedule = Schedule()
-    for batches in (1, 100, 1):
-        schedule.begin_epoch(3)
-        schedule.served += batches
-    schedule.begin_epoch(3)
-    assert not schedule.whole
-
-
-def test_epochs_of_one_batch_are_blocks() -> None:
-    """Their only batch counts."""
-    schedule = Schedule(length=1)
-    schedule.begin_epoch(3)
-    firsts = [schedule.is_warmup_epoch]
-    schedule.served += 1
-    schedule.begin_epoch(3)
-    firsts.append(schedule.is_warmup_epoch)
-    assert firsts == [True, False]
-    assert schedule.block is not None
-    assert schedule.block.warmup == 0
-
-
-def test_an_epoch_that_goes_on_ends_that() -> None:
-    """Blocks are parts of epochs again, of a new pair."""
-    schedule = Schedule(length=5)
-    whole_epoch(schedule, 5)
-    first = whole_epoch(schedule, 5)
-    schedule.begin_epoch(3)
-    schedule.served += 100
-    schedule.begin_epoch(3)
-    assert not schedule.whole
-    block = schedule.block
-    assert block is not None
-    assert first is not None
-    assert block.pair > first.pair
-    assert block.counted >= SMALLEST_BLOCK
-
-
-def test_without_memory_for_an_epoch_blocks_are_parts_of_it() -> None:
-    """They stay parts of it for good."""
-    schedule = Schedule(length=5)
-    schedule.begin_epoch(3)
-    schedule.limit(2)
-    for _ in range(4):
-        schedule.begin_epoch(3)
-        assert not schedule.whole
-        schedule.served += 5
-
-
-def test_an_epoch_that_is_broken_off_before_anything_counts_is_made_up_for() -> None:
-    """A whole block of the same pair and arm follows."""
-    schedule = Schedule(length=5)
-    whole_epoch(schedule, 5)
-    schedule.begin_epoch(3)
-    block, left = schedule.block, schedule.left
-    schedule.served += 1
-    schedule.end_epoch()
-    schedule.begin_epoch(3)
-    assert schedule.block is block
-    assert schedule.left == left
 
 
 @given(st.integers(1, 5), DEPTHS)

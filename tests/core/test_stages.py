@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -154,15 +153,6 @@ def test_what_is_found_is_in_the_run(tmp_path: Path, mode: str, logged: bool) ->
     assert asked(loader) == ["stages", "begin", "epoch 0", "begin", "epoch 1", "close"]
 
 
-def test_saved_metrics_have_what_is_found(tmp_path: Path) -> None:
-    evaluator = LoaderEvaluator(StagedLoader(), stages=True)
-    list(evaluator)
-    evaluator.save_metrics(tmp_path / "metrics.json")
-    run = read_run(tmp_path / "metrics.json")
-    assert batches_by_epoch(run) == {0: list(range(6))}
-    assert (len(run.worker_starts), len(run.code), len(run.events)) == (1, 1, 1)
-
-
 @pytest.mark.parametrize(
     ("options", "is_asked"),
     [
@@ -199,32 +189,6 @@ def test_a_loader_is_left_alone_where_recording_ends(options: dict[str, Any]) ->
     assert asked(loader) == ["stages", "begin", "epoch 0", "close"]
 
 
-def test_an_epoch_that_nobody_reads_has_no_number() -> None:
-    loader = StagedLoader()
-    evaluator = LoaderEvaluator(loader, stages=True)
-    iter(evaluator)
-    kept = iter(evaluator)
-    list(evaluator)
-    assert asked(loader) == ["stages", "begin", "begin", "begin", "epoch 0"]
-    next(kept)
-    assert batches_by_epoch(evaluator.recorded()) == {0: list(range(6)), 1: [0]}
-
-
-def test_two_epochs_at_once_are_told_apart() -> None:
-    loader = StagedLoader(3)
-    evaluator = LoaderEvaluator(loader, stages=True)
-    for _ in evaluator:
-        list(evaluator)
-    assert batches_by_epoch(evaluator.recorded()) == {epoch: [0, 1, 2] for epoch in range(4)}
-
-
-def test_a_loader_without_stages_is_only_timed() -> None:
-    evaluator = LoaderEvaluator(range(3), mode="alternate")
-    assert list(evaluator) == [0, 1, 2]
-    run = evaluator.recorded()
-    assert (len(run.stages), run.events) == (0, ())
-
-
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 @pytest.mark.parametrize("fails", ["stages", "begin", "epoch", "take", "close"])
 def test_what_raises_ends_looking_into_the_loader(tmp_path: Path, fails: str, mode: str) -> None:
@@ -239,27 +203,6 @@ def test_what_raises_ends_looking_into_the_loader(tmp_path: Path, fails: str, mo
     assert (run.closed, run.batches) == (True, 180)
     assert sum(what.startswith(fails) for what in loader.said) == 1
     assert loader.said.count("close") == (fails != "stages")
-
-
-def test_what_raises_in_two_epochs_at_once_is_told_once() -> None:
-    """The second one is not asked any more, and nothing begins."""
-    loader = StagedLoader(fails="epoch")
-    evaluator = LoaderEvaluator(loader, stages=True)
-    epochs = iter(evaluator), iter(evaluator)
-    assert list(map(next, epochs)) == [0, 0]
-    list(evaluator)
-    assert asked(loader) == ["stages", "begin", "begin", "epoch 0", "close"]
-    assert len(missing(evaluator.recorded())) == 2  # and the note of before
-
-
-def test_what_raises_again_when_it_is_closed_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = StagedLoader(fails="begin")
-    monkeypatch.setattr(Fetches, "close", lambda _: [].pop())
-    evaluator = LoaderEvaluator(loader, stages=True)
-    assert list(evaluator) == list(range(6))
-    evaluator.close()
-    assert [text for text in missing(evaluator.recorded()) if "IndexError" in text] == []
-    assert "ArithmeticError: begin" in missing(evaluator.recorded())[-1]
 
 
 def test_times_that_no_log_can_hold_end_looking_into_the_loader(
@@ -312,45 +255,6 @@ def test_what_a_callable_raises_is_the_training_loops() -> None:
     list(evaluator)
     assert batches_by_epoch(evaluator.recorded()) == {0: [0, 1, 2], 1: [0, 1, 2]}
     assert missing(evaluator.recorded()) == ["no transforms"]
-
-
-def test_what_raises_in_a_loader_that_was_made_ends_looking() -> None:
-    maker = Maker(fails_inside="begin")
-    evaluator = LoaderEvaluator(maker.make, stages=True)
-    assert [list(evaluator) for _ in range(2)] == [[0, 1, 2]] * 2
-    assert maker.said == ["made", "stages", "begin", "close", "made"]
-    assert "ArithmeticError: begin" in missing(evaluator.recorded())[-1]
-
-
-def test_loaders_that_a_callable_makes_may_have_no_stages() -> None:
-    evaluator = LoaderEvaluator(lambda: iter([1, 2]), stages=True)
-    assert list(evaluator) == [1, 2]
-    assert len(evaluator.recorded().stages) == 0
-
-
-def test_a_forked_child_does_not_look_into_the_loader(tmp_path: Path) -> None:
-    """It is its parent's that are looked into, and the child's exit leaves them so."""
-    loader, path = StagedLoader(3), tmp_path / "run.jsonl"
-    evaluator = LoaderEvaluator(loader, stages=True, log_file=path)
-    epoch = iter(evaluator)
-    next(epoch)
-    child = get_context("fork").Process(target=_serve_in_child, args=(evaluator, loader))
-    child.start()
-    child.join()
-    assert child.exitcode == 0
-    list(epoch)
-    evaluator.close()
-    assert batches_by_epoch(read_run(path)) == {0: [0, 1, 2]}
-    assert asked(loader) == ["stages", "begin", "epoch 0", "close"]
-
-
-def _serve_in_child(evaluator: LoaderEvaluator, loader: StagedLoader) -> None:
-    before = list(loader.said)
-    assert list(evaluator) == list(evaluator) == [0, 1, 2]
-    evaluator.close()
-    assert loader.said == before
-    run = evaluator.recorded()
-    assert (run.batches, len(run.stages), run.events) == (6, 0, ())
 
 
 @pytest.mark.parametrize("logged", [True, False])

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval import LoaderEvaluator, read_run
-from loadeval.core import recorder
+from loadeval import read_run
 from tests.injected.zygote import MODES
 
 if TYPE_CHECKING:
@@ -37,11 +33,9 @@ if os.getpid() == PARENT:
 """
 CHILDREN = {
     "ends": "sys.exit(3)",
-    "ends at once": "os._exit(4)",
     "raises": "raise ValueError('in the child')",
     "goes on": "pass",
     "leaves the loop": "break",
-    "drops the loader": "loader = None; break",
     "closes the loader": "loader.close() if MODE else None; os._exit(0)",
     "trains with its parent's loader": "os._exit(len(epoch(loader, 0)))",
     "trains by itself": "os._exit(len(epoch(measured(Loader(), log_file='other.jsonl'), 0)))",
@@ -49,9 +43,6 @@ CHILDREN = {
 }
 STEPS = {
     "a pool": "with multiprocessing.Pool(2) as pool: print(pool.map(abs, [-1, 2, -3]))",
-    "an executor": (
-        "with concurrent.futures.ProcessPoolExecutor(2) as pool: print(list(pool.map(abs, [-1])))"
-    ),
     "a process": (
         "child = multiprocessing.Process(target=epoch, args=(loader,)); child.start();"
         "child.join(); print(child.exitcode)"
@@ -63,10 +54,9 @@ STEPS = {
         "thread = threading.Thread(target=fork_and_wait); thread.start(); thread.join()"
     ),
     "a fork of a fork": "fork_and_wait(fork_and_wait)",
-    "five forks": "[fork_and_wait() for _ in range(5)]",
 }
 STEP = """
-import concurrent.futures, multiprocessing, subprocess
+import multiprocessing, subprocess
 multiprocessing.set_start_method("fork")
 def fork_and_wait(within=lambda: None):
     pid = os.fork()
@@ -119,7 +109,7 @@ def test_processes_that_a_step_starts(zygote: Zygote, tmp_path: Path, step: str,
 LOCKS = {
     "recorder": "recorder._lock",
     "probes": "recorder._metrics._lock",
-    "file": "recorder._log._writing",
+    "file": "recorder._lines._writing",
 }
 
 
@@ -165,64 +155,3 @@ for batch in loader:
         print(os.waitpid(pid, 0)[1], flush=True)
 """
     check(zygote, code, tmp_path, "log")
-
-
-COLLECTED = """
-import gc, os
-from loadeval import LoaderEvaluator
-
-class Box:
-    pass
-
-def leave_open(loader):
-    box = Box()
-    box.itself, box.epoch = box, iter(loader)
-    next(box.epoch)
-
-loader = LoaderEvaluator(
-    list(range(100)), mode={mode!r}, num_cached_batches=3, log_file="run.jsonl"
-)
-gc.disable()
-for objects in range(40):
-    gc.collect()
-    gc.set_threshold(0)
-    leave_open(loader)
-    gc.set_threshold(gc.get_count()[0] + objects, 1, 1)
-    gc.enable()
-    if os.fork() == 0:
-        os._exit(0)
-    gc.disable()
-    os.wait()
-"""
-
-
-@pytest.mark.check
-@pytest.mark.parametrize("mode", ["log", "alternate", "replay"])
-def test_an_open_epoch_may_be_collected_while_a_child_begins(tmp_path: Path, mode: str) -> None:
-    """Whichever object it is at which the garbage is collected: threads cannot be waited for."""
-    command = [sys.executable, "-c", COLLECTED.format(mode=mode)]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=60, capture_output=True)
-    assert read_run(tmp_path / "run.jsonl").batches
-
-
-def test_what_a_child_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the epoch that its parent has begun; what it begins itself in memory."""
-    path, metrics = tmp_path / "run.jsonl", tmp_path / "metrics.json"
-    evaluator = LoaderEvaluator(
-        range(60), log_file=path, metrics_file=metrics, probes=(), probe_interval_s=1000
-    )
-    epoch = iter(evaluator)
-    assert next(epoch) == 0
-    monkeypatch.setattr(recorder, "_all", {evaluator._measurement.recorder})
-    evaluator._measurement.recorder._threads.stop()  # they are not in the child
-    left = path.read_bytes()
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    recorder._leave_all_to_parent()
-    assert list(epoch) == list(range(1, 60))
-    assert evaluator.recorded().batches == 0
-    assert list(evaluator) == list(range(60))
-    assert evaluator.recorded().batches == 60
-    evaluator.close()
-    assert list(evaluator) == list(range(60))
-    assert path.read_bytes() == left
-    assert not metrics.exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import itertools
 import logging
-import math
 import signal
 import sys
 import threading
@@ -15,19 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from torch.utils.data import DataLoader
 
 import loadeval
-from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning, install, read_run
-from loadeval import evaluator as measurement
-from loadeval.adapter import Begun
-from loadeval.core import replay
-from loadeval.core.batch import clone
+from loadeval import LoaderEvaluator, LoadevalWarning, read_run
 from loadeval.core.cuda import GpuIdleTimer
 from loadeval.core.loop import Serving
 from loadeval.core.recorder import OpenEpoch, Recorder
-from loadeval.core.threads import BackgroundThreads, within
-from loadeval.errors import UNGUARDED, AskingTheLoader, Guard
+from loadeval.errors import AskingTheLoader, Guard
 from loadeval.evaluator import Measurement
 from loadeval.testing import FakeClock
 from tests.injected.reading import Asking, read_on
@@ -50,10 +43,9 @@ CATCHING: set[CodeType] = {
         *(Guard.__enter__, Guard.__exit__, Guard.ends),
         *(AskingTheLoader.__init__, AskingTheLoader.__enter__, AskingTheLoader.__exit__),
         *(Measurement.epoch, Recorder._give_up),
-        *(Serving.__next__, Serving._next_of_span, Serving._next_unmeasured),
+        *(Serving.__next__, Serving._next_unmeasured),
         *(Serving._ends, Serving.__del__),
         *(LoaderEvaluator.__iter__, LoaderEvaluator.close),
-        Begun.__iter__,  # which hands out what it was given, to the loader's caller
     )
 }
 """What catches has nothing around it that would catch."""
@@ -247,87 +239,6 @@ def test_a_failure_is_said_once_in_the_log_too(
     assert any(record.exc_info for record in caplog.records)
 
 
-@IN_EACH_MODE
-def test_what_fails_before_the_first_batch_costs_none(
-    mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    evaluator = LoaderEvaluator(Loader(), mode, LENGTH)
-    monkeypatch.setattr(evaluator._measurement.recorder, "begin_epoch", fail)
-    with fails():
-        assert numbers(evaluator) == list(range(LENGTH))
-
-
-def interrupt(*_: object) -> Any:
-    raise KeyboardInterrupt
-
-
-@IN_EACH_MODE
-def test_ctrl_c_before_the_first_batch_passes_through(
-    mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A program that catches it can read the epoch from its beginning."""
-    evaluator = LoaderEvaluator(Loader(), mode, LENGTH)
-    recorder = evaluator._measurement.recorder
-    begin = recorder.begin_epoch
-    steps = iter([interrupt, begin, begin])
-
-    def step(*known: Any) -> Any:
-        begin_now: Any = next(steps)
-        return begin_now(*known)
-
-    monkeypatch.setattr(recorder, "begin_epoch", step)
-    epoch = iter(evaluator)
-    with pytest.raises(KeyboardInterrupt):
-        next(epoch)
-    if mode != "replay":
-        assert numbers(epoch) == list(range(LENGTH))
-    assert numbers(evaluator) == list(range(LENGTH))
-
-
-class Opening(IterableAdapter):
-    """Fails to open a loader."""
-
-    def epoch(self, _: Any) -> Any:
-        fail()
-
-
-@pytest.mark.parametrize("mode", ["log", "alternate"])
-@pytest.mark.parametrize("kind", [Loader, lambda: lambda: iter(Loader())])
-def test_an_adapter_that_fails_to_open_a_loader_is_passed_by(
-    mode: str, kind: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each time, which is said once."""
-    monkeypatch.setattr(measurement, "adapter_for", lambda _: Opening())
-    evaluator = LoaderEvaluator(kind(), mode)
-    with fails() as said:
-        for _ in range(2):
-            assert numbers(evaluator) == list(range(LENGTH))
-    assert len(said) == 1
-
-
-def test_in_place_a_loader_that_was_opened_is_not_opened_again() -> None:
-    dataset: Any = range(30)
-    loader: Any = DataLoader(dataset, batch_size=None)
-    with install(loader) as installed:
-        installed._measurement().counter = None  # what fails is after that
-        with pytest.warns(LoadevalWarning, match="AttributeError"):
-            assert list(loader) == list(range(30))
-        assert list(loader) == list(range(30))
-
-
-def test_in_place_what_the_original_raises_passes_through() -> None:
-    class Corrupt(DataLoader[int]):
-        def __iter__(self) -> Any:
-            raise OSError("disk gone")
-
-    dataset: Any = range(30)
-    loader = Corrupt(dataset, batch_size=None)
-    with install(loader) as installed:
-        installed._measurement().guard.has_tripped = True
-        with pytest.raises(OSError, match="disk gone"):
-            iter(loader)
-
-
 def test_a_gap_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log ends before the batches that could not be taken."""
     path = tmp_path / "run.jsonl"
@@ -342,39 +253,6 @@ def test_a_gap_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     run = read_run(path)
     assert "InjectedError" in run.events[0].message
     assert run.batches == 0
-
-
-def test_a_replay_that_cannot_begin_serves_what_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does so after real batches too; what cannot be copied is served as it is."""
-    expected = [*range(20), *(number % 7 for number in range(LENGTH - 20))]
-    for copy in (clone, fail):
-        monkeypatch.setattr(replay, "clone", copy)
-        evaluator = LoaderEvaluator(Loader(), "replay", 7, replay_after=20)
-        monkeypatch.setattr(evaluator._measurement, "_replayed", fail)
-        with fails():
-            assert numbers(evaluator) == expected
-        assert numbers(evaluator) == [number % 7 for number in range(LENGTH)]
-
-
-def test_an_epoch_of_real_batches_alone_is_whole() -> None:
-    """None is left to replay."""
-    evaluator = LoaderEvaluator(Loader(), "replay", 7, replay_after=LENGTH)
-    assert numbers(evaluator) == list(range(LENGTH))
-
-
-def test_who_handles_our_failures_gets_them() -> None:
-    """Those who compare backends handle them."""
-    with pytest.raises(InjectedError), UNGUARDED:
-        fail()
-    assert not UNGUARDED.has_tripped  # else no later run would be measured
-
-
-def test_a_replay_without_end_goes_on_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluator = LoaderEvaluator(Loader(), "replay", 7, epoch_batches=math.inf)
-    monkeypatch.setattr(evaluator._measurement.recorder, "chunk_filled", fail)
-    with fails():
-        served = numbers(itertools.islice(evaluator, 100))
-    assert served == [number % 7 for number in range(100)]
 
 
 class Broken:
@@ -398,55 +276,10 @@ def test_events_of_the_device_that_fail_lose_no_batch(fails_at: int) -> None:
     assert list(watched) == list(range(9))
 
 
-def test_the_loaders_error_passes_through_where_the_device_is_not_asked() -> None:
-    def batches() -> Iterator[int]:
-        yield 0
-        raise OSError("disk gone")
-
-    guard = Guard(fail)
-    for fails_at in (1, 99):
-        watched = GpuIdleTimer(0, Broken(fails_at), deque()).watched(batches())
-        assert next(watched) == 0
-        with pytest.raises(OSError, match="disk gone"), guard:
-            next(watched)
-
-
-def test_what_our_threads_raise_is_said_once() -> None:
-    given: list[Exception] = []
-    threads = BackgroundThreads(Guard(given.append))
-    threads.start("loadeval-test", fail, 0.001, at_once=True)
-    threads.stop()
-    assert [type(error) for error in given] == [InjectedError]
-    with pytest.raises(InjectedError):
-        within(10, "loadeval-test", fail)
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_what_ends_the_program_passes_through(error: type[BaseException]) -> None:
     with pytest.raises(error), Guard(fail):
         raise error
-
-
-class Handlers:
-    """What may handle a signal."""
-
-    def __call__(self, *_: object) -> None:
-        raise TimeoutError
-
-    def method(self, *_: object) -> None:
-        raise TimeoutError
-
-
-def test_what_a_signals_handler_raises_is_the_programs() -> None:
-    """Be it a function, a method, or what can be called."""
-    before = signal.getsignal(signal.SIGUSR2)
-    try:
-        for handler in (lambda *_: Handlers().method(), Handlers().method, Handlers()):
-            signal.signal(signal.SIGUSR2, handler)
-            with pytest.raises(TimeoutError), Guard(fail):
-                signal.raise_signal(signal.SIGUSR2)
-    finally:
-        signal.signal(signal.SIGUSR2, before)
 
 
 @pytest.mark.parametrize(("where", "at"), [("loader", 2), ("loader", 30), ("copy", 3)])

@@ -146,12 +146,12 @@ garbage = [Cycle() for _ in range(4)]
 gc.disable()
 if MODE:
     from loadeval.core.threads import LogQueue
-    write = LogQueue._write
-    def collecting(self):
+    write = LogQueue.write
+    def collecting(self, patience_s=0.0):
         if threading.current_thread() is not threading.main_thread():
             collect()
-        write(self)
-    LogQueue._write = collecting
+        return write(self, patience_s)
+    LogQueue.write = collecting
 sys.unraisablehook = lambda _: None
 loader = measured(Loader(30), probes=[Probe()], probe_interval_s=0.005)
 print(len(epoch(loader)), len(epoch(loader)))

@@ -117,17 +117,6 @@ def test_a_signal_that_ends_a_program(
     assert run.closed is (number == signal.SIGINT)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_two_signals_that_end_a_program(zygote: Zygote, tmp_path: Path, mode: str) -> None:
-    """Ctrl-C twice, as one does who is in a hurry."""
-    program = zygote.start(ENDLESS, tmp_path / mode, mode)
-    program.prints("ready")
-    program.send(signal.SIGINT)
-    program.send(signal.SIGINT)
-    assert program.ended().code in {1, -signal.SIGINT, 130}
-    assert read_run(tmp_path / mode / "run.jsonl").batches >= 0
-
-
 @pytest.mark.parametrize("mode", MODES[:2])
 @pytest.mark.parametrize(
     ("number", "handled"),

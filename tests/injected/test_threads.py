@@ -10,11 +10,9 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from torch.utils.data import DataLoader
 
-from loadeval import LoaderEvaluator, install, read_run
-from loadeval.core.loop import Remaining
-from tests.injected.reading import IN_EACH_MODE, Asking
+from loadeval import LoaderEvaluator, read_run
+from tests.injected.reading import IN_EACH_MODE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,84 +128,6 @@ def test_an_epoch_is_handed_to_threads_in_its_middle(mode: str) -> None:
     assert sorted(first + read_by(4, epoch)) == sorted(expected(mode))
 
 
-def test_threads_with_an_epoch_each_do_not_mix() -> None:
-    evaluator = LoaderEvaluator(Numbers(), probes=())
-    with ThreadPoolExecutor(4) as pool:
-        futures = [pool.submit(list, evaluator) for _ in range(8)]
-    assert all(future.result(IN_TIME_S) == list(range(LENGTH)) for future in futures)
-    assert evaluator.recorded().batches == 8 * LENGTH
-
-
-@IN_EACH_MODE
-def test_what_is_served_unmeasured_is_shared_too(mode: str) -> None:
-    """That is after the last pair of an alternating run, and after real batches before a replay."""
-    options: dict[str, Any] = {"alternate": {"pairs": 1}, "replay": {"replay_after": 7}}
-    evaluator = LoaderEvaluator(Numbers(400), mode, 3, **options.get(mode, {}))
-    served = sorted(read_by(4, iter(evaluator)))
-    assert len(served) == 400
-    if mode != "replay":
-        assert served == list(range(400))
-
-
-def test_a_dataloader_that_is_measured_in_place_can_be_shared() -> None:
-    """Its sampler is a generator, which one thread may read: they take turns, as they must."""
-    dataset: Any = range(LENGTH)
-    loader: Any = DataLoader(dataset, batch_size=None)
-    with install(loader):
-        served: list[Any] = []
-        lock = threading.Lock()
-        epoch = iter(loader)
-
-        def read() -> None:
-            while True:
-                with lock:
-                    batch = next(epoch, None)
-                if batch is None:
-                    return
-                served.append(batch)
-
-        with ThreadPoolExecutor(4) as pool:
-            for done in [pool.submit(read) for _ in range(4)]:
-                done.result(IN_TIME_S)
-    assert sorted(served) == list(range(LENGTH))
-
-
-def test_a_loader_of_workers_is_shared() -> None:
-    """Threads that ask at once get each batch once, as without loadeval."""
-    dataset: Any = range(LENGTH)
-    loader: Any = DataLoader(dataset, num_workers=2, batch_size=None)
-    lock = threading.Lock()
-
-    class Locked:
-        def __iter__(self) -> Iterator[int]:
-            batches = iter(loader)
-
-            def batch() -> int:
-                with lock:
-                    return int(next(batches))
-
-            return Asking(batch)
-
-    assert sorted(read_by(4, iter(LoaderEvaluator(Locked())))) == list(range(LENGTH))
-
-
-def test_the_loaders_own_value_error_passes_through() -> None:
-    """One that says what a generator says that another thread reads passes too."""
-
-    class Bad(NumbersRead):
-        def __next__(self) -> int:
-            raise ValueError("generator already executing")
-
-    class Loader(Numbers):
-        def __iter__(self) -> Iterator[int]:
-            return Bad(self)
-
-    epoch = iter(LoaderEvaluator(Loader()))
-    for _ in range(3):
-        with pytest.raises(ValueError, match="generator already executing"):
-            next(epoch)
-
-
 def test_a_generator_of_the_loaders_own_refuses_a_second_thread() -> None:
     """The first one gets its batch, as without loadeval."""
     loads, may_go = threading.Event(), threading.Event()
@@ -231,17 +151,6 @@ def test_a_generator_of_the_loaders_own_refuses_a_second_thread() -> None:
     assert list(epoch) == [2]
 
 
-def test_what_is_left_is_served_in_order() -> None:
-    """What was taken ahead, the error, what comes after."""
-    left = Remaining(iter([3, 4]))
-    left.held.extend([1, 2])
-    left.errors.append(OSError("disk gone"))
-    assert [next(left), next(iter(left))] == [1, 2]
-    with pytest.raises(OSError, match="disk gone"):
-        next(left)
-    assert list(left) == [3, 4]
-
-
 def test_coroutines_take_turns() -> None:
     """Each batch is served once, from one epoch or from one each."""
     evaluator = LoaderEvaluator(Numbers(), probes=())
@@ -262,13 +171,3 @@ def test_coroutines_take_turns() -> None:
     assert sorted(shared) == list(range(LENGTH))
     assert own == [list(range(LENGTH))] * 2
     assert evaluator.recorded().batches == 3 * LENGTH
-
-
-def test_an_event_loop_may_leave_loading_to_threads() -> None:
-    async def read(epoch: Iterator[int]) -> list[int]:
-        loop = asyncio.get_running_loop()
-        waiting = [loop.run_in_executor(None, next, epoch, None) for _ in range(LENGTH)]
-        return [batch for batch in await asyncio.gather(*waiting) if batch is not None]
-
-    served = asyncio.run(read(iter(LoaderEvaluator(Numbers()))))
-    assert sorted(served) == list(range(LENGTH))
