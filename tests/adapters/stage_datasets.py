@@ -11,7 +11,6 @@ import os
 import pickle
 import random
 import select
-import signal
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -313,22 +312,6 @@ class Structures(Dataset[Any]):
             "list": [index, float(index)],
             "bytes": bytes([index]),
         }
-
-
-class Dying(Dataset[int]):
-    """Its worker is killed over sample 9, once the batches before it were had."""
-
-    def __init__(self) -> None:
-        self.had = multiprocessing.get_context("fork").Semaphore(0)
-
-    def __len__(self) -> int:
-        return 20
-
-    def __getitem__(self, index: int) -> int:
-        if index == 9:
-            self.had.acquire()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return index
 
 
 class Countdown(IterableDataset[int]):

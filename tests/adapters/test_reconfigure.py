@@ -135,14 +135,6 @@ def test_torch_warns_as_it_would() -> None:
         reconfigure(DataLoader(Numbers), num_workers=500)
 
 
-def test_torch_does_not_warn_again(recwarn: pytest.WarningsRecorder) -> None:
-    """Of workers that it has warned of when the loader was made."""
-    with pytest.warns(UserWarning, match="will create 500 worker processes"):
-        loader = DataLoader(Numbers, num_workers=500)
-    assert reconfigure(loader, prefetch_factor=3).prefetch_factor == 3
-    assert not recwarn
-
-
 def test_a_setting_that_it_does_not_have_is_named() -> None:
     message = refused(DataLoader(Numbers), {"num_worker": 2})
     assert message.startswith("this DataLoader has no num_worker that can be changed; expected num")
