@@ -18,7 +18,7 @@ from loadeval import LoaderEvaluator, UsageError
 from loadeval.adapter import FactoryAdapter
 from loadeval.testing import AdapterContract, same_batch
 from tests.adapters.loaders import adapter_of, contract, describe
-from tests.images import FILES, collate, decode
+from tests.images import FILES, decode
 from tests.spdl_pipelines import (
     NEVER_RUN,
     builder,
@@ -155,18 +155,6 @@ def test_a_continuous_pipeline_has_epochs() -> None:
     loader.stop()
 
 
-def test_dropped_batches_of_a_pipeline_are_not_counted() -> None:
-
-    def failing(images: list[Any]) -> dict[str, Any]:
-        if images[0].sum() == decode(FILES[8]).sum():
-            raise ValueError("the second batch is broken")
-        return collate(images)
-
-    made = source(FILES).pipe(decode).aggregate(8).pipe(failing)
-    evaluator = LoaderEvaluator(made.add_sink(2).build(num_threads=2))
-    assert len(list(evaluator)) == len(evaluator.recorded().steps) == 4
-
-
 def test_a_pipelines_failure_passes_through() -> None:
     loader = builder([*FILES[:24], b"no JPEG"]).build(num_threads=3, max_failures=0)
     evaluator = LoaderEvaluator(loader)
@@ -213,14 +201,6 @@ def test_the_description_is_the_pipelines() -> None:
     assert info.prefetch_depth == 2 + 1 + (2 + 1) + (2 + 1) + 2
 
 
-def test_a_pipeline_that_has_ended_is_not_known() -> None:
-    loader = source(range(3)).add_sink(2).build(num_threads=1)
-    with loader.auto_stop():
-        list(loader)
-    info = describe(loader)
-    assert (info.prefetch_depth, info.batch_size) == (None, None)
-
-
 class Making:
     """Makes arrays, and tells when it has made as many as were `wanted`."""
 
@@ -262,22 +242,6 @@ def test_as_many_batches_get_ready_as_the_depth_says(order: str, concurrency: in
     depth = depth_of(builder.add_sink(2).build(num_threads=1))
     wanted = 1 + depth - SOURCE
     assert made_while_nobody_takes(builder, make, wanted) == wanted
-
-
-@pytest.mark.parametrize("size", [1, 2, 5])
-def test_samples_before_an_aggregation_are_in_the_depth(size: int) -> None:
-    make = Making()
-    builder = source(range(400)).pipe(make, concurrency=4).aggregate(size)
-    depth = depth_of(builder.add_sink(2).build(num_threads=1))
-    aggregated = size * (1 + (2 + 1) + (2 + 1))
-    made = made_while_nobody_takes(builder, make, aggregated + 2 + 4)
-    assert made <= size * (1 + depth) <= made + SOURCE + size
-
-
-def test_how_many_batches_wait_where_lists_are_taken_apart_is_unknown() -> None:
-    made = source(range(100)).pipe(array).aggregate(4).disaggregate().add_sink(2)
-    info = describe(made.build(num_threads=1))
-    assert (info.batch_size, info.prefetch_depth) == (None, None)
 
 
 def test_lists_of_arrays_are_counted_as_their_samples() -> None:
