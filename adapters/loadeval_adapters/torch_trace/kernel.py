@@ -43,22 +43,28 @@ INTERNET = (socket.AF_INET, socket.AF_INET6)
 
 
 class KernelFile:
-    """A file of /proc that stays open, since it is read for many batches."""
+    """A file of /proc that stays open, since it is read for many batches.
+
+    A program that becomes a daemon closes descriptors that it does not know, and may open files of
+    its own under the same numbers: those are not closed.
+    """
 
     def __init__(self, path: str) -> None:
         self._file = UNKNOWN
         with suppress(OSError):  # the kernel has no such file
             self._file = os.open(path, os.O_RDONLY)
+            self._own = os.fstat(self._file)
 
     def read(self) -> bytes:
-        """What it says now, b"" where there is none."""
+        """What it says now, b"" where there is none. Raises OSError where the program closed it."""
         return os.pread(self._file, 512, 0) if self._file >= 0 else b""
 
     def close(self) -> None:
-        """Close it, once."""
+        """Close it, unless the program has."""
         file, self._file = self._file, UNKNOWN
-        if file >= 0:
-            os.close(file)
+        with suppress(OSError):  # the program has
+            if file >= 0 and os.path.samestat(os.fstat(file), self._own):
+                os.close(file)
 
 
 class Consumption:
