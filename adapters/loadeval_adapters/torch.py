@@ -95,8 +95,10 @@ class PyTorchAdapter(IterableAdapter):
     def epoch(self, loader: Any) -> Iterator[Any]:
         """`iter(loader)`; an empty iterator when Lightning only checks that there is one."""
         # Lightning does not try a DataLoader: that would start workers and draw random numbers.
-        tries = _is_called_from("lightning.pytorch.trainer.conn", "pytorch_lightning.trainer.conn")
-        return iter(()) if tries else super().epoch(loader)
+        if _is_called_from("lightning.pytorch.trainer.conn", "pytorch_lightning.trainer.conn"):
+            vars(_unwrapped(loader)).pop("_get_iterator", None)  # of its stages, see there
+            return iter(())
+        return super().epoch(loader)
 
     def describe(self, loader: Any) -> LoaderInfo:
         """Workers, queue, batch size, pinning and start method of `loader`."""

@@ -121,13 +121,6 @@ def test_ragged_batches_are_counted(dali_pipeline: Make) -> None:
     assert (steps.samples.tolist(), steps.nbytes.tolist()) == ([8], [images + 8 * 4])
 
 
-@pytest.mark.filterwarnings(SPARSE)
-def test_sparse_samples_alone_are_unknown(dali_pipeline: Make) -> None:
-    """A sparse tensor may lack rows for empty samples, so it tells no number of them."""
-    outputs = next(ragged(dali_pipeline(), DENSE, COO))[0]
-    assert ADAPTER().samples([{"number": outputs["number"]}]) is None
-
-
 IMAGES = 30
 
 
@@ -163,16 +156,6 @@ def test_epochs_are_dalis_own(
         served = [numbers(batch) for batch in evaluator]
         assert served == [numbers(batch) for batch in bare]
         assert length in {None, len(served)}
-
-
-def test_the_length_of_a_filled_epoch_is_told_as_far_as_it_is_known(dali_pipeline: Make) -> None:
-    """FILL reads on into the next epoch, which is then shorter: before DALI's reset, unknown."""
-    loader = iterator(dali_pipeline(4), "FILL")
-    assert describe(loader).length == 8
-    assert len(list(LoaderEvaluator(loader))) == 8
-    assert describe(loader).length is None
-    assert len(loader) == 8
-    assert len(list(LoaderEvaluator(loader))) == 7
 
 
 @pytest.mark.parametrize("mode", ["log", "alternate"])

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from spdl.pipeline import (
-    PipelineFailure,
     SharedMemorySegmentPool,
     iterate_in_subprocess,
     run_pipeline_in_subprocess,
@@ -138,13 +137,6 @@ def test_a_pipeline_that_the_user_has_started_is_left_running() -> None:
         assert len(list(loader)) == 4
 
 
-@pytest.mark.parametrize("make", [pipeline, started, lambda: pipeline])
-def test_no_thread_is_alive_under_replay(make: Any) -> None:
-    evaluator = LoaderEvaluator(make(), mode="replay", num_cached_batches=2, epoch_batches=4)
-    for _ in evaluator:
-        assert spdl_threads() == []
-
-
 def test_a_continuous_pipeline_has_epochs() -> None:
     loader = pipeline(continuous=True)
     evaluator = LoaderEvaluator(loader)
@@ -153,15 +145,6 @@ def test_a_continuous_pipeline_has_epochs() -> None:
     assert all(map(same_batch, first, second))
     assert spdl_threads() != []
     loader.stop()
-
-
-def test_a_pipelines_failure_passes_through() -> None:
-    loader = builder([*FILES[:24], b"no JPEG"]).build(num_threads=3, max_failures=0)
-    evaluator = LoaderEvaluator(loader)
-    with pytest.raises(PipelineFailure, match="stages failed"):
-        list(evaluator)
-    assert evaluator.recorded().ends[0].cause == "failed"
-    assert spdl_threads() == []
 
 
 def test_the_pipelines_of_a_function_are_described() -> None:

@@ -29,7 +29,7 @@ from torch.utils.data._utils import fetch, pin_memory, signal_handling
 from torch.utils.data._utils import worker as torch_workers
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from loadeval import LoaderEvaluator, StageNote, StageTimes, install, read_run
+from loadeval import LoaderEvaluator, StageNote, StageTimes, install
 from loadeval_adapters.torch_trace import kernel
 from loadeval_adapters.torch_trace import stages as torch_stages
 from loadeval_adapters.torch_trace import worker as torch_worker
@@ -79,15 +79,6 @@ def test_each_batch_has_a_row() -> None:
     assert (stages.pin_ns == -1).all()
 
 
-def test_the_log_has_them_too(tmp_path: Path) -> None:
-    log = tmp_path / "run.jsonl"
-    run = recorded(DataLoader(some.Picky(), batch_size=8, num_workers=2), log_file=log)
-    read = read_run(log)
-    assert rows_of(read)[0].fetch_ns.tolist() == rows_of(run)[0].fetch_ns.tolist()
-    assert read.worker_starts == run.worker_starts
-    assert set(rows_of(read)[0].transform_ns) == set(rows_of(run)[0].transform_ns)
-
-
 def test_three_epochs_of_persistent_workers() -> None:
     loader = DataLoader(Tensors, batch_size=8, num_workers=2, persistent_workers=True)
     run = recorded(loader, epochs=3)
@@ -124,20 +115,6 @@ def test_two_iterators_at_once_without_workers() -> None:
     assert "__wrapped__" not in vars(some.Doubled.__call__)
 
 
-def test_an_iterator_whose_end_is_never_asked_for() -> None:
-    """Lightning never asks for it."""
-    with LoaderEvaluator(DataLoader(some.Picky(), batch_size=8), stages=True) as evaluator:
-        first = iter(evaluator)
-        for _ in range(5):
-            next(first)
-        for _ in evaluator:
-            pass
-        del first
-    transforms = evaluator.recorded().transforms
-    assert transforms
-    assert all(set(calls.epoch.tolist()) == {0, 1} for calls in transforms.values())
-
-
 def test_an_abandoned_iterator_ends_its_workers_at_once() -> None:
     gc.collect()
     gc.disable()
@@ -168,19 +145,6 @@ def test_a_stateful_loader_is_resumed() -> None:
     (stages,) = rows_of(evaluator.recorded())
     assert stages.batch.tolist() == [0, 1, 2, 3]
     assert (stages.fetch_ns > 0).all()
-
-
-def test_a_state_asked_for_before_the_epoch() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        loader = stateful(Tensors, batch_size=8, num_workers=1)
-        with LoaderEvaluator(loader, stages=True) as evaluator:
-            list(evaluator)
-            evaluator.state_dict()
-            loader._iterator = None
-            loader.state_dict()
-            list(evaluator)
-    assert [len(stages) for stages in rows_of(evaluator.recorded())] == [5, 5]
 
 
 class SlowToBegin(Sampler[int]):
@@ -353,15 +317,6 @@ class TestSwitchInterval:
             sys.setswitchinterval(0.002)
         assert sys.getswitchinterval() == pytest.approx(0.002)
         sys.setswitchinterval(before)
-
-    def test_it_is_left_alone_in_training(self) -> None:
-        before, unchanged = sys.getswitchinterval(), []
-        sampler = sampler_of_this()
-        sampler.start(threading.get_ident(), threading.get_native_id())
-        while sum(sampler.counts["fetch"]["running"].values()) < 3:
-            unchanged.append(sys.getswitchinterval() == before)
-        end(sampler)
-        assert all(unchanged)
 
 
 class TestReadingFrames:

@@ -22,7 +22,7 @@ from torchdata.nodes import (
     StopCriteria,
 )
 
-from loadeval import LoaderEvaluator, LoadevalWarning
+from loadeval import LoaderEvaluator
 from tests.adapters.loaders import adapter_of, break_off, contract
 
 # torchdata's own: processes that are forked beside its workers collect iterators of this one.
@@ -129,15 +129,6 @@ def test_a_wrapped_data_loaders_workers_are_stopped(persistent: bool) -> None:
     assert len(list(wrapped)) == 10
     info = evaluator.recorded().header.loader
     assert (info.workers, info.prefetch_depth) == (2, 2 * 2 + 2)
-
-
-def test_an_alternating_run_warns_once_that_a_state_is_inexact() -> None:
-    """When its first epoch begins; a log never does."""
-    evaluator = LoaderEvaluator(Loader(threaded()), mode="alternate")
-    with pytest.warns(LoadevalWarning, match="skips batches.*use mode='log'") as caught:
-        list(evaluator)
-    assert [warning.filename for warning in caught] == [__file__]
-    assert len(list(evaluator)) == len(list(LoaderEvaluator(threaded()))) == 10
 
 
 @pytest.mark.filterwarnings(READ_AHEAD)
