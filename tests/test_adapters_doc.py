@@ -10,12 +10,11 @@ import sys
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from threading import Lock
 
 import numpy as np
 import pytest
 
-from loadeval import Adapter, IterableAdapter, LoaderEvaluator, LoadevalWarning, read_run
+from loadeval import Adapter, LoaderEvaluator, LoadevalWarning, read_run
 from loadeval.testing import AdapterContract
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "adapters.md").read_text(encoding="utf-8")
@@ -217,21 +216,6 @@ def test_a_generator_serves_one_epoch() -> None:
     assert list(evaluator) == [0, 1, 2]
     with pytest.warns(LoadevalWarning, match="wrap a callable"):
         assert list(evaluator) == []
-
-
-def test_what_cannot_be_copied_is_shared() -> None:
-    """A lock, say: an adapter for batches of such leaves has to copy them itself."""
-    lock = Lock()
-    assert IterableAdapter().keep({"x": lock})["x"] is lock
-
-
-def test_a_view_of_memory_is_copied() -> None:
-    """It keeps its shape and type, has bytes of its own, and counts in bytes."""
-    array = np.arange(6, dtype=np.float64).reshape(2, 3)
-    kept = IterableAdapter().keep({"x": array.data})["x"]
-    array[:] = 0
-    assert kept.tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert IterableAdapter().nbytes(kept) == 48
 
 
 def test_every_method_of_an_adapter_is_described() -> None:

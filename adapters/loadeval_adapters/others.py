@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from loadeval import (
@@ -24,9 +23,6 @@ from loadeval import (
     Watch,
     adapter_for,
 )
-
-STAGES = ("take", "close", "look")
-"""What looks into a DataLoader has these, whatever holds it."""
 
 
 class OtherAdapter(IterableAdapter):
@@ -73,14 +69,13 @@ class OtherAdapter(IterableAdapter):
 
     def stages(self, loader: Any) -> LoaderStages | None:
         """What times the stages of the DataLoader inside."""
-        inside = self.inside(loader)
-        of_inside: Any = None if inside is None else adapter_for(inside).stages(inside)
-        if of_inside is None:
+        if self.inside(loader) is None:
             return None
-        stages: Any = SimpleNamespace(**{name: getattr(of_inside, name) for name in STAGES})
-        stages.begin = lambda loader: of_inside.begin(self.inside(loader))
-        known: LoaderStages = stages
-        return known
+        from loadeval_adapters.torch_trace.stages import (  # noqa: PLC0415 - torch may be missing
+            DataLoaderStages,
+        )
+
+        return DataLoaderStages(self.inside)
 
 
 class WebDatasetAdapter(OtherAdapter):
