@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from multiprocessing import active_children
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from loadeval.adapter import adapter_for
+from loadeval.adapter import Adapter, adapter_for
 from loadeval.core.batch import is_array, leaves
 from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from loadeval.adapter import Adapter
 
 
 class FakeClock:

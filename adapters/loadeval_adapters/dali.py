@@ -41,7 +41,6 @@ KEPT = (
     "exec_async",
     "exec_dynamic",
     "stream_policy",
-    "stream_policy",
     "concurrency",
     "set_affinity",
     "enable_memory_stats",

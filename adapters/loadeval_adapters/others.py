@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from loadeval import (
@@ -24,9 +23,6 @@ from loadeval import (
     Watch,
     adapter_for,
 )
-
-STAGES = ("take", "close", "look")
-"""What looks into a DataLoader has these, whatever holds it."""
 
 
 class OtherAdapter(IterableAdapter):
@@ -73,14 +69,13 @@ class OtherAdapter(IterableAdapter):
 
     def stages(self, loader: Any) -> LoaderStages | None:
         """What times the stages of the DataLoader inside."""
-        inside = self.inside(loader)
-        of_inside: Any = None if inside is None else adapter_for(inside).stages(inside)
-        if of_inside is None:
+        if self.inside(loader) is None:
             return None
-        stages: Any = SimpleNamespace(**{name: getattr(of_inside, name) for name in STAGES})
-        stages.begin = lambda loader: of_inside.begin(self.inside(loader))
-        known: LoaderStages = stages
-        return known
+        from loadeval_adapters.torch_trace.stages import (  # noqa: PLC0415 - torch may be missing
+            DataLoaderStages,
+        )
+
+        return DataLoaderStages(self.inside)
 
 
 class WebDatasetAdapter(OtherAdapter):
@@ -293,27 +288,8 @@ def _is_table(batch: Any) -> bool:
     return hasattr(batch, "columns") and hasattr(batch, "shape")
 
 
-def _graph(
-    node: Any, sources: Callable[[Any], Iterable[Any]], group: Callable[[Any], int], size: int = 1
-) -> Iterator[tuple[Any, int]]:
-    """`node` and all that it reads from, each with how many of its items go into a batch.
-
-    `group` tells how many items a node makes one of; 0 is for one that may make any number.
-    """
-    yield node, size
-    for source in sources(node):
-        yield from _graph(source, sources, group, size * group(node))
-
-
-def _depth(held: Iterable[tuple[int, int]]) -> int | None:
-    """The batches in queues of so many items, each with how many go into a batch."""
-    queues = list(held)
-    unknown = any(size == 0 for _, size in queues)
-    return None if unknown else sum(math.ceil(items / size) for items, size in queues)
-
-
 class GrainAdapter(OtherAdapter):
-    """Knows the processes, threads and queues of a pipeline of Grain's, and stops them.
+    """Counts the elements of a pipeline of Grain's, and stops its processes and threads.
 
     An iterator that is wrapped by itself has one epoch, and cannot be read once released.
     """
@@ -329,77 +305,45 @@ class GrainAdapter(OtherAdapter):
 
     def batch_size(self, loader: Any) -> int | None:
         """What all `batch()` make of elements; unknown where a step may regroup them."""
-        sizes = [size for _, size in _grain_nodes(loader)]
-        return None if 0 in sizes else max(sizes, default=None)
+        steps = _grain_steps(loader)
+        names = [type(step).__name__ for step in steps]
+        if not steps or any(word in name for word in REGROUP for name in names):
+            return None
+        return math.prod(int(getattr(step, "_batch_size", 1)) for step in steps)
 
     def samples(self, batch: Any) -> int | None:
         """1 if nothing is batched, else the first dimension of an array; None if it is unknown."""
         return None if self._epochs_batch_size is None else super().samples(batch)
 
     def known(self, loader: Any, info: LoaderInfo) -> dict[str, Any]:
-        """Processes, or threads where there are none, and all queues, in batches."""
-        nodes = _grain_nodes(loader)
-        if not nodes:
-            return {}
-        names = [type(node).__name__ for node, _ in nodes]
-        depth = _depth((_grain_queue(node)[1], size) for node, size in nodes)
-        drops = any("Filter" in name or "FlatMap" in name for name in names)  # len() counts all
-        length = None if drops else info.length
-        return {
-            "workers": names.count(PROCESS) or sum(_grain_queue(node)[0] for node, _ in nodes),
-            "prefetch_depth": depth and min(depth, length or depth),
-            "length": length,
-            "start_method": "spawn" if PROCESS in names else None,
-            "ready_batches": 0,
-        }
+        """No length where elements are dropped, for Grain's counts all."""
+        names = [type(step).__name__ for step in _grain_steps(loader)]
+        drops = any("Filter" in name or "FlatMap" in name for name in names)
+        return {"length": None if drops else info.length, "ready_batches": 0 if names else None}
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:
         """Close `epoch`, which ends its workers."""
         super().release(loader, getattr(epoch, "_iterator", epoch))  # of a DataLoader
 
 
-PROCESS, THREAD = "ProcessPrefetchIterDataset", "_MpContextIterDataset"
+REGROUP = ("FlatMap", "Pack", "Rebatch", "ConcatThenSplit")
+"""Steps of Grain's whose names have these make any number of elements of one."""
+PARALLEL = {"ProcessPrefetchIterDataset", "_MpContextIterDataset"}
+"""What `mp_prefetch` and `multithread_prefetch` interleave: each has a part of the data."""
 
 
-def _grain_nodes(loader: Any) -> list[tuple[Any, int]]:
-    """What `loader` iterates, from its output to its sources; empty if that is unknown."""
-    if hasattr(loader, "to_iter_dataset"):  # a MapDataset, which iterates like this
-        loader = loader.to_iter_dataset()
-    dataset = getattr(loader, "_dataset", loader)  # of a DataLoader
-    if not hasattr(dataset, "parents"):
-        return []
-    nodes = list(_graph(dataset, _grain_sources, _grain_group))
-    known = all(_shards(node) or not hasattr(node, "_datasets") for node, _ in nodes)
-    return nodes if known else []
-
-
-def _grain_sources(node: Any) -> list[Any]:
-    return [*getattr(node, "parents", ()), *_shards(node)]
-
-
-def _shards(node: Any) -> list[Any]:
-    """What `mp_prefetch` or `multithread_prefetch` interleaves; a user's interleaving is not."""
-    shards = getattr(node, "_datasets", None)
-    shards = shards if isinstance(shards, list) else []
-    return shards if all(type(shard).__name__ in {PROCESS, THREAD} for shard in shards) else []
-
-
-def _grain_group(node: Any) -> int:
-    regroups = ("FlatMap", "Pack", "Rebatch", "ConcatThenSplit")
-    varies = any(word in type(node).__name__ for word in regroups)
-    return 0 if varies else int(getattr(node, "_batch_size", 1))
-
-
-def _grain_queue(node: Any) -> tuple[int, int]:
-    """How many threads or processes fill a queue at `node`, and how many elements they hold."""
-    reading = getattr(node, "_read_options", None)
-    if reading is not None:
-        threads, size = int(reading.num_threads), int(reading.prefetch_buffer_size)
-        return (threads, size) if threads and size else (0, 0)
-    names = ("_buffer_size", "_iter_buffer_size", "_prefetch_buffer_size")
-    size = max(int(getattr(node, name, 0)) for name in names)
-    workers = (len(_shards(node)) or 1) if size else 0
-    return workers, workers * (size + 1)  # one that waits for its queue holds an element
+def _grain_steps(loader: Any) -> list[Any]:
+    """What `loader` iterates, from its output to its source; empty if that is unknown."""
+    step, steps = getattr(loader, "_dataset", loader), []
+    while step is not None:
+        if not hasattr(step, "parents"):
+            return []
+        steps.append(step)
+        sources = [*step.parents, *getattr(step, "_datasets", ())]
+        if len(sources) > 1 and not all(type(each).__name__ in PARALLEL for each in sources):
+            return []  # a mixture, or an interleaving of the user's
+        step = sources[0] if sources else None
+    return steps
 
 
 class ResumableAdapter(IterableAdapter):
@@ -422,7 +366,7 @@ class ResumableAdapter(IterableAdapter):
 
 
 class NodesAdapter(ResumableAdapter, OtherAdapter):
-    """torchdata's nodes: knows the workers and queues of a graph of them, and stops them.
+    """torchdata's nodes: stops the workers of a graph of them.
 
     A Loader has one iterator, which each epoch begins anew, or where `load_state_dict` says. In
     `log` mode nothing is read ahead, so `evaluator.state_dict()` is exact in the midst of an
@@ -434,11 +378,6 @@ class NodesAdapter(ResumableAdapter, OtherAdapter):
     watch = Watch(classes={"torchdata.nodes.loader": ("Loader",)}, inside=("torchdata",))
     distributions = ("torchdata",)
     _lists_samples = False
-
-    def batch_size(self, loader: Any) -> int | None:
-        """That of its Batchers; unknown without one, since a function may make batches."""
-        sizes = [size for _, size in _graph(_root(loader), _sources, _group)]
-        return None if 0 in sizes or max(sizes) == 1 else max(sizes)
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """The iterator of a Loader, or the node itself, at the beginning."""
@@ -455,30 +394,14 @@ class NodesAdapter(ResumableAdapter, OtherAdapter):
         is_list = self._lists_samples and isinstance(batch, list)
         return len(batch) if is_list else super().samples(batch)
 
-    def known(self, loader: Any, info: LoaderInfo) -> dict[str, Any]:  # noqa: ARG002 - as of all
-        """`workers` are those of all ParallelMappers and DataLoaders in the graph.
-
-        Where there are none, they are the threads of Prefetcher and PinMemory.
-        """
-        sized = list(_graph(_root(loader), _sources, _group))
-        nodes = [node for node, _ in sized]
-        workers = sum(
-            getattr(part, "num_workers", 0) for node in nodes for part in (node, _data_loader(node))
-        )
-        threads = sum(_is_a(node, "Prefetcher", "PinMemory") for node in nodes)
-        all_known = all(type(node).__module__.startswith("torchdata.") for node in nodes)
-        return {
-            "workers": workers or threads or (0 if all_known else None),
-            "prefetch_depth": _depth((_held(node), size) for node, size in sized),
-            "pinned": any(_is_a(node, "PinMemory") for node in nodes) or None,
-        }
-
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - it is the loader's
         """Stop the threads and processes of all nodes, until the next epoch."""
-        for node, _ in _graph(_root(loader), _nodes_in, _group):
+        nodes = [_root(loader)]
+        for node in nodes:
+            nodes += _nodes_in(node)
             works: Any = getattr(node, "_it", None)
-            inside = _data_loader(node)
-            if inside is not None:
+            inside = node.iterable if _is_a(node, "IterableWrapper") else None
+            if _is_dataloader(inside):
                 adapter_for(inside).release(inside, works)
             elif callable(getattr(works, "_shutdown", None)):
                 works._shutdown()  # noqa: SLF001 - nodes have no other way to stop
@@ -501,33 +424,3 @@ def _nodes_in(node: Any) -> list[Any]:
         if _is_a(next(iter(several), None), "BaseNode"):  # a list of files may be long
             sources += [source for source in several if _is_a(source, "BaseNode")]
     return sources
-
-
-def _sources(node: Any) -> list[Any]:
-    return [node.source] if _is_a(node, "ParallelMapper") else _nodes_in(node)
-
-
-def _group(node: Any) -> int:
-    """How many items a node makes one of; 0 for one that takes lists apart."""
-    if _is_a(node, "Batcher"):
-        return int(node.batch_size)
-    return 0 if _is_a(node, "Unbatcher") else 1
-
-
-def _data_loader(node: Any) -> Any:
-    """The torch DataLoader that `node` wraps, or None."""
-    iterable = node.iterable if _is_a(node, "IterableWrapper") else None
-    return iterable if _is_dataloader(iterable) else None
-
-
-def _held(node: Any) -> int:
-    """How many items `node` holds at most, when nobody takes any."""
-    if _is_a(node, "ParallelMapper"):
-        lists = node.num_workers and (node.max_concurrent or 2 * node.num_workers)
-        return int(lists * (node.prebatch or 1))
-    if _is_a(node, "Prefetcher"):
-        return int(node.prefetch_factor)
-    inside = _data_loader(node)
-    if inside is not None:
-        return adapter_for(inside).describe(inside).prefetch_depth or 0
-    return int(_is_a(node, "PinMemory"))

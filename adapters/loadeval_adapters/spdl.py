@@ -158,10 +158,9 @@ class StageClock:
 class WatchedEpoch:
     """One epoch of a loader, which may run a pipeline; its number becomes known at some point."""
 
-    def __init__(self, stages: SPDLStages) -> None:
-        self._stages = stages
+    def __init__(self) -> None:
         self.number: int | None = None
-        self.over = False
+        self.is_over = False
         self.last_ns = time.perf_counter_ns()
         self.clocks: list[StageClock] = []
 
@@ -169,70 +168,61 @@ class WatchedEpoch:
         """Set the epoch's number."""
         self.number = number
 
-    def look_into(self, pipeline: Any) -> None:
-        """Time the stages of `pipeline`, which is about to start."""
-        self.clocks = self._stages.clocks_of(pipeline)
-        self.last_ns = time.perf_counter_ns()
-        self._stages.epochs.append(self)
-
     def until_the_end(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield `batches`; the epoch is over after the last of them."""
         try:
             yield from batches
         finally:
-            self.over = True
+            self.is_over = True
 
 
 class SPDLStages:
     """Times the stages of the pipelines that a loader runs: see LoaderStages."""
 
     def __init__(self) -> None:
-        self.epochs: list[WatchedEpoch] = []
         self.next: WatchedEpoch | None = None
-        self._untold: list[StageNote] = []
-        self._has_noted = False
+        self._epochs: list[WatchedEpoch] = []
+        self._notes: list[StageNote] = []
+        self._told = 0
         self._clocks: WeakKeyDictionary[Any, list[StageClock]] = WeakKeyDictionary()
 
     def begin(self, loader: Any) -> Callable[[int], object]:  # noqa: ARG002 - the adapter has it
         """See LoaderStages."""
-        self.next = WatchedEpoch(self)
+        self.next = WatchedEpoch()
         return self.next.known
 
-    def clocks_of(self, pipeline: Any) -> list[StageClock]:
-        """The clocks of all stages; none, and a note, where none can be attached."""
-        if pipeline in self._clocks:  # it was looked into before, or has several epochs
-            return self._clocks[pipeline]
+    def look_into(self, pipeline: Any, epoch: WatchedEpoch) -> None:
+        """Time the stages of `pipeline`, which is about to start; or note why that cannot be."""
+        self._epochs.append(epoch)
         try:
             loop = pipeline._impl._event_loop
-            if loop.is_started():
-                why = BEGUN_BEFORE
-            else:
-                clocks = [StageClock(*each) for each in enumerate(_nodes(loop._coro))]
+            if pipeline not in self._clocks and not loop.is_started():
+                nodes = enumerate(_nodes(loop._coro))
+                self._clocks[pipeline] = [StageClock(*each) for each in nodes]
                 _time_threads(loop._executor)
-                return self._clocks.setdefault(pipeline, clocks)
+            epoch.clocks = self._clocks.get(pipeline, [])
+            why = "" if epoch.clocks else BEGUN_BEFORE
         except Exception as error:  # noqa: BLE001 - SPDL's next version may differ anywhere
             why = f"the stages of this SPDL pipeline are not timed: {type(error).__name__}: {error}"
-        if not self._has_noted:
-            self._has_noted = True
-            self._untold.append(StageNote(why))
-        return []
+        if why and StageNote(why) not in self._notes:
+            self._notes.append(StageNote(why))
+        epoch.last_ns = time.perf_counter_ns()
 
     def take(self) -> list[OperatorTimes | StageNote]:
         """See LoaderStages; of an epoch that is over, what was done up to its last task."""
         taken: list[OperatorTimes | StageNote] = []
-        for epoch in list(self.epochs):
-            over, now_ns = epoch.over, time.perf_counter_ns()
-            if over:
-                self.epochs.remove(epoch)
+        for epoch in list(self._epochs):
+            is_over, now_ns = epoch.is_over, time.perf_counter_ns()
+            if is_over:
+                self._epochs.remove(epoch)
                 now_ns = max(epoch.last_ns, *(clock.active_ns for clock in epoch.clocks), 0)
             if epoch.number is None:
                 continue
             elapsed_ns, epoch.last_ns = now_ns - epoch.last_ns, now_ns
             times = [clock.since_last(epoch.number, now_ns, elapsed_ns) for clock in epoch.clocks]
             taken += times if any(stage.tasks for stage in times) else []
-        while self._untold:
-            taken.append(self._untold.pop())
-        return taken
+        untold, self._told = self._notes[self._told :], len(self._notes)
+        return [*taken, *untold]
 
     def close(self) -> None:
         """No epoch is looked into from now on; one that runs goes on as it is."""
@@ -299,12 +289,14 @@ class ListAdapter(IterableAdapter):
         is_list = self._lists_samples and isinstance(batch, list)
         return len(batch) if is_list else super().samples(batch)
 
-    def _next_epoch(self) -> WatchedEpoch | None:
-        """The epoch that is to begin; None if nobody looks into it."""
-        if self._stages is None:
-            return None
-        watched, self._stages.next = self._stages.next, None
-        return watched
+    def _watched(self, pipeline: Any, batches: Iterable[Any]) -> Iterable[Any]:
+        """The batches of an epoch of `pipeline`, which is looked into if somebody asks for that."""
+        epoch = None if self._stages is None else self._stages.next
+        if self._stages is None or epoch is None:
+            return batches
+        self._stages.next = None
+        self._stages.look_into(pipeline, epoch)
+        return epoch.until_the_end(batches)
 
 
 def _depth(stages: Iterable[tuple[int, int]], buffer: int) -> int:
@@ -340,15 +332,17 @@ class SPDLAdapter(ListAdapter):
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """A new pipeline's batches."""
-        batches, watched = super().epoch(loader), self._next_epoch()
-        if watched is None:
+        batches = super().epoch(loader)
+        stages, watched = self._stages, None if self._stages is None else self._stages.next
+        if stages is None or watched is None:
             return batches
+        stages.next = None
 
         def built() -> Any:
             vars(loader).pop("_get_pipeline", None)
             result = loader._get_pipeline()
             # A PyTorchDataLoader returns its processes, too; the pipeline is last.
-            watched.look_into(result[-1] if isinstance(result, tuple) else result)
+            stages.look_into(result[-1] if isinstance(result, tuple) else result, watched)
             return result
 
         loader._get_pipeline = built  # until the first batch is asked for
@@ -394,23 +388,16 @@ class SPDLAdapter(ListAdapter):
         )
 
     def tunable(self, loader: Any) -> Mapping[str, Any]:
-        """Threads and buffer; workers and `prefetch_factor` of a PyTorchDataLoader."""
-        kept = vars(loader)
-        if "_num_threads" in kept:
-            return {"num_threads": kept["_num_threads"], "buffer_size": kept["_buffer_size"]}
-        workers = kept.get("_num_workers")
-        ahead = workers and kept["_buffer_size"] // workers
-        return {"num_workers": workers, "prefetch_factor": ahead} if workers else {}
+        """Threads and buffer of a DataLoader."""
+        names = ("num_threads", "buffer_size") if "_num_threads" in vars(loader) else ()
+        return {name: vars(loader)[f"_{name}"] for name in names}
 
     def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
         """A copy: a loader reads what it was made with when it builds an epoch's pipeline."""
-        chosen = {**self.tunable(loader), **settings}
-        if not chosen or chosen.keys() > self.tunable(loader).keys():
+        if not settings.keys() <= self.tunable(loader).keys() or "_num_threads" not in vars(loader):
             return super().reconfigured(loader, settings)
-        if "prefetch_factor" in chosen:
-            chosen["buffer_size"] = chosen.pop("prefetch_factor") * chosen["num_workers"]
         again = copy(loader)
-        vars(again).update({f"_{name}": value for name, value in chosen.items()})
+        vars(again).update({f"_{name}": value for name, value in settings.items()})
         return again
 
 
@@ -428,18 +415,27 @@ class SPDLPipelineAdapter(ListAdapter):
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """The pipeline's items. Raises UsageError for a Pipeline that was run before."""
-        watched = self._next_epoch()
         if not isinstance(loader, Pipeline):  # what runs one in a subprocess, say
             return iter(loader)
         is_stopped = _private(loader, "_impl._event_loop.is_stop_requested")
         if loader in _begun or (is_stopped is not None and is_stopped()):
             raise UsageError(ONCE)
-        if not getattr(next(iter(_configs(loader)), None), "continuous", False):
-            return _run(loader, watched)
-        if watched is None:
-            return iter(loader)
-        watched.look_into(loader)
-        return watched.until_the_end(iter(loader))
+        if getattr(next(iter(_configs(loader)), None), "continuous", False):
+            return iter(self._watched(loader, loader))
+        return self._run(loader)
+
+    def _run(self, pipeline: Any) -> Iterator[Any]:
+        _begun.add(pipeline)
+        batches = self._watched(pipeline, pipeline)
+        try:
+            pipeline.start()
+        except RuntimeError:  # the user has started it, and will stop it
+            yield from batches
+        else:
+            try:
+                yield from batches
+            finally:
+                pipeline.stop()
 
     def stages(self, loader: Any) -> LoaderStages | None:
         """The stages of a pipeline, unless it runs in another process, or was started."""
@@ -476,23 +472,6 @@ class SPDLPipelineAdapter(ListAdapter):
         super().release(loader, epoch)
         if isinstance(loader, Pipeline):
             loader.stop()
-
-
-def _run(pipeline: Any, watched: WatchedEpoch | None) -> Iterator[Any]:
-    _begun.add(pipeline)
-    batches: Iterable[Any] = pipeline
-    if watched is not None:
-        watched.look_into(pipeline)
-        batches = watched.until_the_end(pipeline)
-    try:
-        pipeline.start()
-    except RuntimeError:  # the user has started it, and will stop it
-        yield from batches
-    else:
-        try:
-            yield from batches
-        finally:
-            pipeline.stop()
 
 
 def _private(pipeline: Any, path: str) -> Any:

@@ -5,29 +5,16 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 import sys
-import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import FrameType
+from typing import Any, ClassVar
 
 from torch import distributed
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, IterableDataset
 
-from loadeval import (
-    IterableAdapter,
-    LoaderInfo,
-    LoadevalWarning,
-    UsageError,
-    Watch,
-    adapter_for,
-)
-from loadeval_adapters.torch_trace.objects import objects_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from types import FrameType
-
-    from loadeval import LoaderStages
+from loadeval import IterableAdapter, LoaderInfo, LoaderStages, UsageError, Watch, adapter_for
 
 IN_PLACE = "Measure it in place instead: install(dataloader)"
 UNPREPARED = (
@@ -45,10 +32,6 @@ UNSHARDED = (
     "do with a LoaderEvaluator: every process would train on all of the data. "
     + IN_PLACE
     + ", or use a DistributedSampler"
-)
-PASSED_BY = (
-    "Accelerate builds a new DataLoader from this LoaderEvaluator, as skip_first_batches does to "
-    "resume an epoch. The batches of the new one are not measured. " + IN_PLACE
 )
 UNREPEATABLE = (
     "Ignite's DeterministicEngine replaces the DataLoader's batch sampler, which it cannot do "
@@ -108,13 +91,14 @@ class PyTorchAdapter(IterableAdapter):
     )
     setting_names = NAMES
     distributions: ClassVar[tuple[str, ...]] = ("torch",)
-    _has_warned_of_another = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """`iter(loader)`; an empty iterator when Lightning only checks that there is one."""
         # Lightning does not try a DataLoader: that would start workers and draw random numbers.
-        tries = _is_called_from("lightning.pytorch.trainer.conn", "pytorch_lightning.trainer.conn")
-        return iter(()) if tries else super().epoch(loader)
+        if _is_called_from("lightning.pytorch.trainer.conn", "pytorch_lightning.trainer.conn"):
+            vars(_unwrapped(loader)).pop("_get_iterator", None)  # of its stages, see there
+            return iter(())
+        return super().epoch(loader)
 
     def describe(self, loader: Any) -> LoaderInfo:
         """Workers, queue, batch size, pinning and start method of `loader`."""
@@ -132,7 +116,7 @@ class PyTorchAdapter(IterableAdapter):
             return info
         # Accelerate's and Fabric's loaders do not always have it.
         device = "cpu" if inside is loader else getattr(loader, "device", None)
-        maker, objects, sampler = _maker(inside), objects_in(inside.dataset), inside.batch_sampler
+        maker, sampler = _maker(inside), inside.batch_sampler
         if sampler is None or type(sampler) is BatchSampler:
             is_stream = isinstance(inside.dataset, IterableDataset)  # which chooses by itself
             sampler = None if is_stream else getattr(inside, "sampler", None)
@@ -155,8 +139,6 @@ class PyTorchAdapter(IterableAdapter):
             made_by=maker,
             setting_names={**names, **names_of_shards},
             shards=shards,
-            dataset_objects=None if objects is None else objects.number,
-            dataset_object_bytes=None if objects is None else objects.nbytes,
             made_at=None if maker else info.made_at,  # its arguments are given elsewhere
         )
 
@@ -201,12 +183,6 @@ class PyTorchAdapter(IterableAdapter):
 
         return DataLoaderStages(_unwrapped)
 
-    def dataset_was_read(self) -> None:
-        """Warns, once, that Accelerate builds another loader, which is not measured."""
-        if not self._has_warned_of_another and _is_called_from("accelerate.data_loader"):
-            self._has_warned_of_another = True
-            warnings.warn(PASSED_BY, LoadevalWarning, stacklevel=4)
-
     def _changeable(self, loader: Any) -> list[str]:
         """Arguments of a DataLoader, also of a subclass with a constructor of its own.
 
@@ -235,21 +211,13 @@ class PyTorchAdapter(IterableAdapter):
         of_workers = {name: value for name, value in WITHOUT_WORKERS.items() if name in given}
         workers = settings.get("num_workers", loader.num_workers)
         insists = {} if workers else of_workers
-        kind = DataLoader if workers != loader.num_workers else OfAsManyWorkers
-        again: Any = kind(**{**given, **insists, **settings})
+        again: Any = DataLoader(**{**given, **insists, **settings})
         # In this order: whether a start method is accepted depends on the number of workers.
         changed = [name for name in given if name in settings or name in of_workers]
         if not settings.keys().isdisjoint(OF_BATCHES):
             changed.append("batch_sampler")
         for name in changed:
             object.__setattr__(loader, name, getattr(again, name))  # its own forbids some
-
-
-class OfAsManyWorkers(DataLoader[Any]):
-    """A DataLoader that checks its arguments, and does not warn once more of its workers."""
-
-    def check_worker_number_rationality(self) -> None:
-        """Does nothing."""
 
 
 def _arguments(loader: Any) -> dict[str, Any]:

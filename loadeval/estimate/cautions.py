@@ -13,7 +13,7 @@ from loadeval.estimate.gap import Gap, arms_of, samples_known
 from loadeval.estimate.metrics import quantities
 from loadeval.estimate.steady import WITHIN_STEP, steps_left_out
 from loadeval.estimate.verdict import busy_in_ideal, rare_stalls
-from loadeval.words import duration, number, share
+from loadeval.words import duration, share
 
 LEAST_STARTS_SHARE = 0.02
 """Where an epoch's start and end add less than this share, it hardly matters that they vary."""
@@ -37,12 +37,6 @@ LIMITED = (
             "The cgroup's CPU limit throttled the processes in {} of its periods: the figures "
             "would differ with another limit."
         ),
-    ),
-    (
-        "thermal_throttles_per_s",
-        0.0,
-        number,
-        f"Heat throttled the CPUs, {{}} times a second: {MOVES}. Check the cooling.",
     ),
     (
         "thermal_slowdown_flag",

@@ -11,9 +11,8 @@ import os
 import pickle
 import random
 import select
-import signal
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -78,15 +77,6 @@ class Composed:
 
     def __call__(self, x: Any) -> Any:
         for transform in self.transforms:
-            x = transform(x)
-        return x
-
-
-class Backwards(torch.nn.Sequential):
-    """A Sequential that is none."""
-
-    def forward(self, x: Any) -> Any:
-        for transform in reversed(self):
             x = transform(x)
         return x
 
@@ -271,11 +261,6 @@ class BrokenStream(IterableDataset[int]):
         raise OSError("the stream is broken")
 
 
-class UnbegunStream(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        raise ConnectionError("no such stream")
-
-
 class Repickling(Dataset[int]):
     """Pickles and copies its transforms in the worker, and itself."""
 
@@ -293,42 +278,6 @@ class Repickling(Dataset[int]):
         assert twin.transforms[1] is shifted
         assert type(twin.transforms[2]) is torch.nn.Identity
         return int(twin.transforms[0](index))
-
-
-class Pair(NamedTuple):
-    x: torch.Tensor
-    y: str
-
-
-class Structures(Dataset[Any]):
-    """All kinds of samples."""
-
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, index: int) -> Any:
-        return {
-            "pair": Pair(torch.full((2,), float(index)), str(index)),
-            "array": np.arange(index, index + 3),
-            "list": [index, float(index)],
-            "bytes": bytes([index]),
-        }
-
-
-class Dying(Dataset[int]):
-    """Its worker is killed over sample 9, once the batches before it were had."""
-
-    def __init__(self) -> None:
-        self.had = multiprocessing.get_context("fork").Semaphore(0)
-
-    def __len__(self) -> int:
-        return 20
-
-    def __getitem__(self, index: int) -> int:
-        if index == 9:
-            self.had.acquire()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return index
 
 
 class Countdown(IterableDataset[int]):
@@ -353,16 +302,6 @@ class Countdown(IterableDataset[int]):
         self.position = state["position"]
 
 
-class LazyIndices:
-    """A batch of indices that can be iterated once and has no length."""
-
-    def __init__(self, first: int) -> None:
-        self.first = first
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self.first, self.first + 4))
-
-
 def seed_numpy(worker: int) -> None:
     np.random.seed(worker)  # noqa: NPY002 - what users draw from
 
@@ -383,16 +322,6 @@ def slowly(samples: list[Any]) -> Any:
 
 def with_random(samples: list[Any]) -> Any:
     return torch.tensor(samples) + torch.rand(len(samples))
-
-
-class Numbers(Dataset[int]):
-    """An index by itself, however large."""
-
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, index: int) -> int:
-        return index % 1000
 
 
 class Strings(Dataset[int]):

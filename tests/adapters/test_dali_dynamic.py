@@ -85,14 +85,6 @@ def test_the_description_is_the_readers(jpegs: Path) -> None:
     assert describe(reader(jpegs)).prefetch_depth == 1
 
 
-def test_describing_leaves_the_batch_size_open(jpegs: Path) -> None:
-    """A reader without a batch size can be given one after it was wrapped; no length is told."""
-    files = reader(jpegs, max_batch_size=None)
-    info = describe(files)
-    assert (info.batch_size, info.length) == (None, None)
-    assert sum(1 for _ in files.next_epoch(batch_size=10)) == 3
-
-
 @pytest.mark.parametrize("shards", [1, 2, 3, 4])
 @pytest.mark.parametrize("batch_size", [4, 7, 8])
 @pytest.mark.parametrize("stick_to_shard", [True, False])
@@ -147,13 +139,3 @@ def test_a_decoding_generator_function_is_served(jpegs: Path) -> None:
     evaluator = LoaderEvaluator(batches)
     assert [len(images) for _ in range(2) for images, _ in evaluator] == [10] * 6
     assert evaluator.recorded().steps.samples.tolist() == [10] * 6
-
-
-def test_batches_of_another_kind_are_counted_by_their_arrays(jpegs: Path) -> None:
-    """DALI's nodes for torchdata are in the same package, and may serve torch tensors."""
-    nodes = pytest.importorskip("nvidia.dali.experimental.dynamic.pytorch.nodes")
-    root = nodes.Reader(ndd.readers.File, batch_size=10, file_root=str(jpegs))
-    batch = next(iter(nodes.ToTorch(nodes.DictMapper(root, sized))))
-    adapter = ADAPTER()
-    assert (adapter.samples(batch), adapter.nbytes(batch)) == (10, 10 * (16 * 16 * 3 + 4))
-    assert same_batch(adapter.keep(batch), batch)

@@ -61,25 +61,11 @@ def test_a_pipeline_that_has_run_has_batches_ready(dali_pipeline: Make) -> None:
     assert describe(pipeline).ready_batches == 2
 
 
-def test_a_pipeline_without_a_queue_has_nothing_ready(dali_pipeline: Make) -> None:
-    """Without pipelining a batch is made when it is asked for."""
-    pipeline = dali_pipeline(exec_pipelined=False, exec_async=False, exec_dynamic=False)
-    info = describe(pipeline)
-    assert (info.prefetch_depth, info.ready_batches) == (0, 0)
-    assert sum(1 for _ in LoaderEvaluator(pipeline)) == 4
-
-
 @pytest.mark.parametrize(("shards", "length"), [(1, 8), (2, 4), (3, 3), (4, 2)])
 def test_an_epoch_is_that_of_the_shard(dali_pipeline: Make, shards: int, length: int) -> None:
     evaluator = LoaderEvaluator(dali_pipeline(batch_size=4, num_shards=shards))
     assert evaluator.recorded().header.loader.length == length
     assert [sum(1 for _ in evaluator) for _ in range(2)] == [length] * 2
-
-
-def test_a_kept_batch_keeps_its_layout(dali_pipeline: Make) -> None:
-    batch = next(ADAPTER().epoch(dali_pipeline()))
-    kept = ADAPTER().keep(batch)
-    assert [tensors.layout() for tensors in kept] == [tensors.layout() for tensors in batch]
 
 
 """The bytes of an image and its number."""
@@ -148,17 +134,3 @@ def test_readers_of_different_lengths_are_refused(jpegs: Path) -> None:
     pipeline = disagreeing(batch_size=5, num_threads=1, device_id=None)
     with pytest.raises(UsageError, match=r"\(every 6, some 2\).*reader_name="):
         LoaderEvaluator(pipeline)
-
-
-def test_a_sources_exception_passes_through() -> None:
-    error = KeyError("batch 5")
-
-    def failing() -> Any:
-        yield from numbered(5)
-        raise error
-
-    evaluator = LoaderEvaluator(sourced(failing, None))
-    with pytest.raises(KeyError) as raised:
-        list(evaluator)
-    assert raised.value is error
-    assert evaluator.recorded().ends[0].cause == "failed"

@@ -67,25 +67,6 @@ def test_an_iterator_keeps_its_executor_and_batches(dali_pipeline: Make, options
     assert trained(again) == trained(loader)
 
 
-def test_queues_are_as_the_user_writes_them(dali_pipeline: Make) -> None:
-    loader = iterator(dali_pipeline(**EXECUTORS["separated"]))
-    assert tunable(loader) == {"num_threads": 2, "prefetch_queue_depth": DEPTHS}
-    again = reconfigured(loader, prefetch_queue_depth=4)
-    assert tunable(again) == {"num_threads": 2, "prefetch_queue_depth": 4}
-
-
-def test_an_executor_without_queues_has_no_depth(dali_pipeline: Make) -> None:
-    loader = iterator(dali_pipeline(**EXECUTORS["simple"]))
-    with pytest.raises(UsageError, match="change prefetch_queue_depth there"):
-        reconfigured(loader, prefetch_queue_depth=3)
-
-
-def test_an_iterator_can_be_made_again_twice(dali_pipeline: Make) -> None:
-    again = reconfigured(iterator(dali_pipeline()), num_threads=3)
-    again = reconfigured(again, prefetch_queue_depth=5)
-    assert tunable(again) == {"num_threads": 3, "prefetch_queue_depth": 5}
-
-
 def test_a_seed_is_kept() -> None:
     loader = DALIGenericIterator(_random(), ["x"])
     drawn = [next(each)[0]["x"].tolist() for each in (reconfigured(loader, num_threads=2), loader)]

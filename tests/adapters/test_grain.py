@@ -68,61 +68,10 @@ def test_an_iterator_by_itself_has_one_epoch() -> None:
         assert (info.workers, info.prefetch_depth, info.batch_size) == (None, None, None)
 
 
-THREAD_READ = grain.ReadOptions()
-
-
-@pytest.mark.parametrize(
-    ("make", "workers", "depth", "length"),
-    [
-        (batches, 2, 1, None),
-        (lambda: in_processes(2, buffer=3), 2, 2 * (1 + 2 * (3 + 1)), None),
-        (lambda: dataloader(worker_count=2), 2, 2 * (1 + 2 * (1 + 1)), None),
-        (lambda: elements().batch(8), THREAD_READ.num_threads, 5, 5),
-        (
-            lambda: elements().repeat().batch(8),
-            THREAD_READ.num_threads,
-            THREAD_READ.prefetch_buffer_size,
-            None,
-        ),
-        (lambda: batches(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)), 0, 0, None),
-        (
-            lambda: grain.experimental.ThreadPrefetchIterDataset(batches(), prefetch_buffer_size=3),
-            2 + 1,
-            1 + 3 + 1,
-            None,
-        ),
-    ],
-    ids=[
-        "elements that are read ahead count as batches",
-        "each process has two queues, and a batch in hand of each",
-        "a DataLoader's processes",
-        "no more can be ready than an epoch has",
-        "a MapDataset is read by Grain's default threads",
-        "without threads there is no queue",
-        "a thread that prefetches holds a batch too",
-    ],
-)
-def test_workers_and_queues_are_described(
-    make: Any, workers: int, depth: int, length: int | None
-) -> None:
-    info = describe(make())
-    assert (info.workers, info.prefetch_depth, info.length) == (workers, depth, length)
-    assert info.batch_size == 8
-
-
 def test_the_description_is_the_loaders() -> None:
     info = describe(batches())
     assert info.backend.endswith("BatchIterDataset")
     assert info.adapter.endswith(".GrainAdapter")
-    assert (info.start_method, info.device) == (None, None)
-    assert describe(in_processes(1)).start_method == "spawn"
-
-
-def test_an_interleaving_of_the_users_is_not_described() -> None:
-    """It is not known which of its datasets are read when."""
-    for sources in ([elements()] * 3, grain.MapDataset.range(3).map(lambda _: elements())):
-        info = describe(grain.experimental.InterleaveIterDataset(sources, cycle_length=2))
-        assert (info.workers, info.prefetch_depth, info.batch_size) == (None, None, None)
 
 
 def test_a_length_that_may_be_wrong_is_not_told() -> None:

@@ -62,15 +62,6 @@ def test_the_shards_of_a_stream_in_a_loader() -> None:
     assert (info.shards, info.setting_names) == (None, NAMES)
 
 
-def test_a_stream_that_cannot_tell_its_shards() -> None:
-    """As it is made of two lists, which differ in length."""
-    lists = {"files": ["a", "b"], "labels": ["a", "b", "c"]}
-    ambiguous = datasets.IterableDataset.from_generator(lambda **_: iter(()), gen_kwargs=lists)
-    with pytest.raises(RuntimeError):
-        ambiguous.num_shards  # noqa: B018 - it is a property
-    assert describe(ambiguous).shards is describe(DataLoader(ambiguous)).shards is None
-
-
 def test_a_dataset_is_read_in_this_process() -> None:
     info = describe(dataset())
     assert info.backend == "datasets.arrow_dataset.Dataset"
@@ -116,28 +107,9 @@ def test_a_dict_of_datasets_is_refused() -> None:
         LoaderEvaluator(both)
 
 
-def test_the_epoch_is_set_through_the_wrapper() -> None:
-    shuffled = stream().shuffle(seed=3, buffer_size=ROWS)
-    evaluator = LoaderEvaluator(shuffled)
-    first = [row["y"] for row in evaluator]
-    evaluator.set_epoch(1)
-    second = [row["y"] for row in evaluator]
-    assert sorted(first) == sorted(second) == list(range(ROWS))
-    assert first != second
-    shuffled.set_epoch(1)
-    assert [row["y"] for row in shuffled] == second
-
-
 def test_the_state_is_that_of_the_last_row_served() -> None:
     evaluator = LoaderEvaluator(stream())
     break_off(evaluator, 10)
     resumed = stream()
     resumed.load_state_dict(evaluator.state_dict())
     assert [row["y"] for row in resumed] == list(range(10, ROWS))
-
-
-def test_a_dataloader_over_a_dataset_is_torchs() -> None:
-    evaluator = LoaderEvaluator(DataLoader(dataset("torch"), batch_size=8))
-    assert len(list(evaluator)) == 5
-    info = evaluator.recorded().header.loader
-    assert info.adapter.endswith(".PyTorchAdapter")

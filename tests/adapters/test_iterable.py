@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from loadeval import IterableAdapter, LoaderEvaluator, LoadevalError, UsageError
+from loadeval import IterableAdapter, LoaderEvaluator, UsageError
 from loadeval.adapter import FactoryAdapter
 from tests.adapters.loaders import contract
 
@@ -37,20 +37,6 @@ def test_a_generator_is_closed_when_it_is_released() -> None:
     next(epoch)
     adapter.release(loader, epoch)
     assert closed == [True]
-
-
-class Endless:
-    """Says that its length is less than 0, as loaders without end may."""
-
-    def __len__(self) -> int:
-        return -1  # noqa: PLE0303 - as DALI does without a size
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(3))
-
-
-def test_a_negative_length_is_none() -> None:
-    assert IterableAdapter().describe(Endless()).length is None
 
 
 class Restarting:
@@ -83,18 +69,6 @@ def numbers() -> DataLoader[Any]:
     return DataLoader(TensorDataset(torch.arange(20)), batch_size=4)
 
 
-def test_a_callable_takes_its_settings_as_arguments() -> None:
-    adapter = FactoryAdapter(numbers, lambda _: IterableAdapter())
-    assert adapter.tunable(numbers) == {}
-    with pytest.raises(UsageError, match="only where it is made; change num_workers there"):
-        adapter.reconfigured(numbers, {"num_workers": 2})
-
-
-def test_an_iterable_cannot_be_made_again() -> None:
-    with pytest.raises(UsageError, match="this list can get other settings only where it is made"):
-        IterableAdapter().reconfigured([1, 2], {"num_workers": 2})
-
-
 TestIterables = contract(
     IterableAdapter,
     quick=["list"],
@@ -124,22 +98,6 @@ def test_it_is_called_once_for_each_epoch() -> None:
     assert factory.calls == 3
 
 
-def test_what_it_makes_is_described() -> None:
-    info = LoaderEvaluator(numbers).recorded().header.loader
-    assert info.backend == "torch.utils.data.dataloader.DataLoader"
-    assert (info.workers, info.batch_size, info.length) == (0, 4, 5)
-
-
 def test_a_factory_that_makes_no_loader_is_refused() -> None:
     with pytest.raises(UsageError, match=r"returned 'NoneType'.*expected a callable"):
         LoaderEvaluator(lambda: None)
-
-
-def test_what_a_factory_raises_passes_unchanged() -> None:
-
-    def broken() -> Iterator[Any]:
-        raise OSError("no such disk")
-
-    with pytest.raises(OSError, match="no such disk") as caught:
-        LoaderEvaluator(broken)
-    assert not isinstance(caught.value, LoadevalError)

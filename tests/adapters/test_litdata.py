@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from loadeval import LoaderEvaluator
-from tests.adapters.children import still_running
 from tests.adapters.loaders import adapter_of, break_off, contract, counted, describe
 
 SAMPLES = 40
@@ -77,15 +76,6 @@ def test_a_dataset_has_no_workers_of_its_own(folder: str) -> None:
     assert (info.batch_size, info.length) == (1, SAMPLES)
 
 
-def test_a_mixture_has_no_length(folder: str) -> None:
-    """A CombinedStreamingDataset that samples by weight ends when one dataset does."""
-    both = [litdata.StreamingDataset(folder) for _ in range(2)]
-    mixture = litdata.CombinedStreamingDataset(both, weights=[0.5, 0.5], iterate_over_all=False)
-    loader = litdata.StreamingDataLoader(mixture, batch_size=8)
-    assert describe(loader).length is None
-    assert len(list(LoaderEvaluator(loader))) >= SAMPLES // 8
-
-
 def test_samples_are_counted(folder: str) -> None:
     assert counted(loader_of(folder, drop_last=False)) == [8] * 5
     assert counted(litdata.StreamingDataset(folder)) == [1] * SAMPLES
@@ -100,28 +90,3 @@ def test_the_state_is_that_of_the_last_batch_served(folder: str, count: int) -> 
     rest = numbers(resumed)
     assert len(rest) == SAMPLES - 16
     assert sorted(numbers(served) + rest) == list(range(SAMPLES))
-
-
-@pytest.mark.parametrize("persistent", [False, True])
-def test_a_replayed_loader_can_be_read_and_released(folder: str, persistent: bool) -> None:
-    before = set(multiprocessing.active_children())
-    loader = loader_of(folder, num_workers=2, persistent_workers=persistent)
-    list(LoaderEvaluator(loader, mode="replay", num_cached_batches=2))
-    epoch = iter(loader)
-    assert sorted(numbers(epoch)) == list(range(SAMPLES))
-    adapter_of("torch.utils.data")().release(
-        loader, epoch
-    )  # left to the collector, workers take 5 s to end
-    assert not still_running(before)
-
-
-def test_a_new_epoch_is_shuffled_anew(folder: str) -> None:
-
-    def two_epochs(wrap: Any) -> list[list[int]]:
-        dataset = litdata.StreamingDataset(folder, shuffle=True, seed=1)
-        loader = wrap(litdata.StreamingDataLoader(dataset, batch_size=8))
-        return [numbers(loader) for _ in range(2)]
-
-    first, second = two_epochs(LoaderEvaluator)
-    assert first != second
-    assert [first, second] == two_epochs(lambda loader: loader)

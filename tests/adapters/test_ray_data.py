@@ -103,22 +103,6 @@ def test_an_arrow_table_tells_its_bytes(dataset: Any) -> None:
     assert nbytes("pandas") is None
 
 
-def test_a_replayed_epoch_needs_no_length(dataset: Any) -> None:
-    """`epoch_batches` says how long it is, and what is kept is the trainer's to write to."""
-    loader = dataset.iter_batches(batch_size=8)
-    evaluator = LoaderEvaluator(loader, mode="replay", num_cached_batches=2, epoch_batches=7)
-    for _ in range(2):
-        epoch = list(evaluator)
-        assert len(epoch) == 7
-        assert all(batch["x"].flags.writeable for batch in epoch)
-
-
-def test_a_shard_of_a_split_is_served(dataset: Any) -> None:
-    (shard,) = dataset.streaming_split(1)
-    evaluator = LoaderEvaluator(shard.iter_torch_batches(batch_size=8))
-    assert sum(len(batch["y"]) for batch in evaluator) == ROWS
-
-
 def test_a_dataset_itself_is_refused(dataset: Any) -> None:
     for itself in (dataset, dataset.iterator()):
         with pytest.raises(UsageError, match="pass what its iter_torch_batches"):

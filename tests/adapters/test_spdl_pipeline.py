@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from spdl.pipeline import (
-    PipelineFailure,
     SharedMemorySegmentPool,
     iterate_in_subprocess,
     run_pipeline_in_subprocess,
@@ -18,7 +17,7 @@ from loadeval import LoaderEvaluator, UsageError
 from loadeval.adapter import FactoryAdapter
 from loadeval.testing import AdapterContract, same_batch
 from tests.adapters.loaders import adapter_of, contract, describe
-from tests.images import FILES, collate, decode
+from tests.images import FILES, decode
 from tests.spdl_pipelines import (
     NEVER_RUN,
     builder,
@@ -138,13 +137,6 @@ def test_a_pipeline_that_the_user_has_started_is_left_running() -> None:
         assert len(list(loader)) == 4
 
 
-@pytest.mark.parametrize("make", [pipeline, started, lambda: pipeline])
-def test_no_thread_is_alive_under_replay(make: Any) -> None:
-    evaluator = LoaderEvaluator(make(), mode="replay", num_cached_batches=2, epoch_batches=4)
-    for _ in evaluator:
-        assert spdl_threads() == []
-
-
 def test_a_continuous_pipeline_has_epochs() -> None:
     loader = pipeline(continuous=True)
     evaluator = LoaderEvaluator(loader)
@@ -153,27 +145,6 @@ def test_a_continuous_pipeline_has_epochs() -> None:
     assert all(map(same_batch, first, second))
     assert spdl_threads() != []
     loader.stop()
-
-
-def test_dropped_batches_of_a_pipeline_are_not_counted() -> None:
-
-    def failing(images: list[Any]) -> dict[str, Any]:
-        if images[0].sum() == decode(FILES[8]).sum():
-            raise ValueError("the second batch is broken")
-        return collate(images)
-
-    made = source(FILES).pipe(decode).aggregate(8).pipe(failing)
-    evaluator = LoaderEvaluator(made.add_sink(2).build(num_threads=2))
-    assert len(list(evaluator)) == len(evaluator.recorded().steps) == 4
-
-
-def test_a_pipelines_failure_passes_through() -> None:
-    loader = builder([*FILES[:24], b"no JPEG"]).build(num_threads=3, max_failures=0)
-    evaluator = LoaderEvaluator(loader)
-    with pytest.raises(PipelineFailure, match="stages failed"):
-        list(evaluator)
-    assert evaluator.recorded().ends[0].cause == "failed"
-    assert spdl_threads() == []
 
 
 def test_the_pipelines_of_a_function_are_described() -> None:
@@ -211,14 +182,6 @@ def test_the_description_is_the_pipelines() -> None:
     # The sink's buffer and hands, a queue and the collated one, a queue and the aggregated one,
     # and what would be two more batches: a queue, two arrays, two in order, and the source's.
     assert info.prefetch_depth == 2 + 1 + (2 + 1) + (2 + 1) + 2
-
-
-def test_a_pipeline_that_has_ended_is_not_known() -> None:
-    loader = source(range(3)).add_sink(2).build(num_threads=1)
-    with loader.auto_stop():
-        list(loader)
-    info = describe(loader)
-    assert (info.prefetch_depth, info.batch_size) == (None, None)
 
 
 class Making:
@@ -262,22 +225,6 @@ def test_as_many_batches_get_ready_as_the_depth_says(order: str, concurrency: in
     depth = depth_of(builder.add_sink(2).build(num_threads=1))
     wanted = 1 + depth - SOURCE
     assert made_while_nobody_takes(builder, make, wanted) == wanted
-
-
-@pytest.mark.parametrize("size", [1, 2, 5])
-def test_samples_before_an_aggregation_are_in_the_depth(size: int) -> None:
-    make = Making()
-    builder = source(range(400)).pipe(make, concurrency=4).aggregate(size)
-    depth = depth_of(builder.add_sink(2).build(num_threads=1))
-    aggregated = size * (1 + (2 + 1) + (2 + 1))
-    made = made_while_nobody_takes(builder, make, aggregated + 2 + 4)
-    assert made <= size * (1 + depth) <= made + SOURCE + size
-
-
-def test_how_many_batches_wait_where_lists_are_taken_apart_is_unknown() -> None:
-    made = source(range(100)).pipe(array).aggregate(4).disaggregate().add_sink(2)
-    info = describe(made.build(num_threads=1))
-    assert (info.batch_size, info.prefetch_depth) == (None, None)
 
 
 def test_lists_of_arrays_are_counted_as_their_samples() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from spdl.dataloader import DataLoader, get_pytorch_dataloader
+from spdl.dataloader import DataLoader
 
 from loadeval import UsageError
 from loadeval.adapter import adapter_for
@@ -38,17 +38,6 @@ def test_a_data_loader_has_other_threads_and_buffer() -> None:
     assert tunable(again) == {"num_threads": 2, "buffer_size": 5}
     assert served(again) == served(loader)
     assert len(served(again)) == 6
-
-
-def test_a_pytorch_data_loader_has_other_workers() -> None:
-    """Its buffer has `prefetch_factor` batches of each."""
-    dataset: Any = range(20)
-    loader: Any = get_pytorch_dataloader(dataset, batch_size=4, num_workers=2, in_order=True)
-    assert tunable(loader) == {"num_workers": 2, "prefetch_factor": 2}
-    again = reconfigured(loader, num_workers=1)
-    assert tunable(again) == {"num_workers": 1, "prefetch_factor": 2}
-    assert tunable(reconfigured(loader, prefetch_factor=4))["prefetch_factor"] == 4
-    assert [str(batch) for batch in served(again)] == [str(batch) for batch in served(loader)]
 
 
 def test_a_pipeline_cannot_be_made_again() -> None:

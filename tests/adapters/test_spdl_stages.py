@@ -5,22 +5,18 @@ from __future__ import annotations
 import gc
 import time
 import warnings
-import weakref
 from collections import Counter
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
-from spdl.dataloader import CacheDataLoader
-from spdl.pipeline import AsyncQueue, TaskHook, run_pipeline_in_subprocess
+from spdl.pipeline import TaskHook, run_pipeline_in_subprocess
 
 from loadeval import LoaderEvaluator, OperatorTimes
 from loadeval.adapter import adapter_for
 from loadeval.testing import same_batch
-from loadeval_adapters.spdl import SPDLStages
-from tests.adapters.test_spdl import Images, in_processes, threaded
+from tests.adapters.test_spdl import in_processes, threaded
 from tests.images import FILES
 from tests.spdl_pipelines import (
     NEVER_RUN,
@@ -82,12 +78,6 @@ def test_every_task_is_counted_in_its_epoch(make: Callable[[], Any]) -> None:
     assert run.events == ()
 
 
-def test_a_pipeline_is_looked_into() -> None:
-    _, run = looked_into(pipeline())
-    assert (tasks(run)[DECODE], tasks(run)[COLLATE]) == (40, 5)
-    assert spdl_threads() == []
-
-
 def test_tasks_in_processes_are_seen_from_here() -> None:
     """Their own times are not known."""
     _, run = looked_into(in_processes(), epochs=2)
@@ -133,27 +123,6 @@ def _sleep(seconds: float, item: Any) -> Any:
     return item
 
 
-def test_an_async_function_has_the_time_of_its_tasks_alone() -> None:
-    async def wait(item: Any) -> Any:
-        return item
-
-    _, run = looked_into(lambda: source(range(6)).pipe(wait).add_sink(2).build(num_threads=1))
-    (line, *_) = lines_of(run, "wait")
-    assert (line.run_ns, line.cpu_ns) == (None, None)
-    assert total(run, "wait", "tasks") == 6
-
-
-def test_a_generator_that_has_no_more_is_no_task() -> None:
-    def twice(item: int) -> Any:
-        yield item
-        yield item
-
-    made = source(range(6)).pipe(twice).add_sink(2)
-    batches, run = looked_into(lambda: made.build(num_threads=1))
-    assert sorted(batches) == sorted([*range(6), *range(6)])
-    assert tasks(run)["twice"] == 6 * 2
-
-
 def test_stages_are_told_in_their_order_with_their_queues() -> None:
     _, run = looked_into(pipeline())
     by_name = {times.operator: times for times in run.operators}
@@ -162,21 +131,6 @@ def test_stages_are_told_in_their_order_with_their_queues() -> None:
     assert by_name[DECODE].concurrency == 2
     assert total(run, COLLATE, "queue_items") >= 5  # and the end
     assert (by_name["src"].task_ns, by_name["sink"].task_ns) == (None, None)
-
-
-def test_a_queue_of_the_users_is_not_told_of() -> None:
-    class Mine(AsyncQueue):
-        pass
-
-    made = builder()
-    _, run = looked_into(lambda: made.build(num_threads=3, queue_class=Mine))
-    for times in lines_of(run, DECODE):
-        assert (times.queue_items, times.queue_occupied_ns, times.queue_blocked_ns) == (
-            None,
-            None,
-            None,
-        )
-    assert tasks(run)[DECODE] == 40
 
 
 class Counted(TaskHook):
@@ -216,25 +170,6 @@ def error_of(loader: Any) -> type[BaseException]:
     return raised.type
 
 
-def test_a_loaders_exception_is_the_same() -> None:
-    made = source(range(20)).pipe(_fail).add_sink(2)
-    plain, inside = (
-        error_of(
-            LoaderEvaluator(
-                lambda: made.build(num_threads=1, max_failures=0), stages=stages, probes=()
-            )
-        )
-        for stages in (False, True)
-    )
-    assert plain is inside
-
-
-def _fail(item: Any) -> Any:
-    if item == 3:
-        raise ValueError(item)
-    return item
-
-
 def test_an_epoch_that_is_broken_off_ends() -> None:
     loader = threaded()
     evaluator = LoaderEvaluator(loader, stages=True, probes=())
@@ -261,20 +196,6 @@ def test_a_loader_that_cannot_build_fails_as_ever() -> None:
     loader = threaded(num_threads=0)
     assert error_of(loader) is error_of(LoaderEvaluator(loader, stages=True, probes=()))
     assert "_get_pipeline" not in vars(loader)
-
-
-def test_a_pipeline_is_freed_with_its_epoch() -> None:
-    """What looks into it keeps it no longer alive than SPDL does."""
-    made = []
-
-    def make() -> Any:
-        running = pipeline()
-        made.append(weakref.ref(running._impl._event_loop._executor))
-        return running
-
-    looked_into(make)
-    gc.collect()
-    assert [reference() for reference in made] == [None]
 
 
 def test_a_pipeline_that_was_started_is_not_timed() -> None:
@@ -310,36 +231,3 @@ def test_another_version_of_spdl_is_said_to_be_unknown(monkeypatch: pytest.Monke
     assert event.message == (
         "the stages of this SPDL pipeline are not timed: ZeroDivisionError: division by zero"
     )
-
-
-def test_a_continuous_pipeline_has_many_epochs() -> None:
-    loader = source(range(8), continuous=True).pipe(echo).add_sink(2).build(num_threads=1)
-    evaluator = LoaderEvaluator(loader, stages=True, probes=())
-    loader_starts = not loader._impl._event_loop.is_started()
-    assert loader_starts
-    stages = evaluator._measurement.adapter.stages(loader)
-    assert isinstance(stages, SPDLStages)
-    watch = stages.begin(loader)
-    loader_epoch = evaluator._measurement.adapter.epoch(loader)
-    with loader.auto_stop():
-        watch(0)
-        assert list(loader_epoch) == list(range(8))
-        first = sum(times.tasks for times in _operators(stages.take()) if times.operator == "echo")
-        stages.begin(loader)(1)
-        assert list(evaluator._measurement.adapter.epoch(loader)) == list(range(8))
-        second = [times for times in _operators(stages.take()) if times.operator == "echo"]
-        assert first >= 8
-        assert {times.epoch for times in second} == {1}
-
-
-def _operators(taken: Any) -> list[OperatorTimes]:
-    return [record for record in taken if isinstance(record, OperatorTimes)]
-
-
-def test_array_batches_are_as_without() -> None:
-    """A CacheDataLoader is not looked into."""
-    loader = CacheDataLoader([np.ones(3)] * 4, num_caches=1, return_caches_after=1, stop_after=3)
-    batches, run = looked_into(loader)
-    assert len(batches) == 3
-    assert (run.operators, run.events) == ((), ())
-    assert len(Images()) == len(FILES)

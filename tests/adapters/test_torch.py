@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import os
-import pickle
 import subprocess
 import sys
 from contextlib import suppress
@@ -18,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 
 from loadeval import LoaderEvaluator
 from loadeval.testing import same_batch
-from tests.adapters.loaders import adapter_of, break_off, contract, describe
+from tests.adapters.loaders import adapter_of, contract, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,16 +143,6 @@ def test_the_cache_holds_no_shared_memory() -> None:
     assert not any(leaf.is_shared() for batch in evaluator.cached_batches for leaf in batch)
 
 
-def test_an_endless_stream_is_logged_and_replayed() -> None:
-    """Logging serves it as long as it is asked; replay needs a number of batches, or inf."""
-    loader = DataLoader(Stream(endless=True), batch_size=8, num_workers=2)
-    logged = LoaderEvaluator(loader)
-    break_off(logged, 21)
-    assert len(logged.recorded().steps) == 21
-    replayed = LoaderEvaluator(loader, mode="replay", num_cached_batches=3, epoch_batches=7)
-    assert len(list(replayed)) == 7
-
-
 def test_a_workers_exception_passes_through() -> None:
     evaluator = LoaderEvaluator(DataLoader(Failing(), batch_size=8, num_workers=1))
     with pytest.raises(ValueError, match="sample 20 is broken"):
@@ -185,23 +172,6 @@ def test_the_samplers_epoch_is_set_through_the_wrapper() -> None:
     second = list(evaluator)
     assert len(evaluator.dataset) == 40
     assert not all(map(same_batch, first, second))
-
-
-def test_copies_of_a_wrapped_loader_serve_the_same() -> None:
-    evaluator = LoaderEvaluator(DataLoader(Tensors, batch_size=8))
-    for twin in (copy.deepcopy(evaluator), pickle.loads(pickle.dumps(evaluator))):
-        assert all(map(same_batch, twin, evaluator))
-
-
-@pytest.mark.check
-def test_the_loader_inside_a_spawned_process() -> None:
-    evaluator = LoaderEvaluator(DataLoader(Tensors, batch_size=8))
-    with torch.multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(_batches_served, (evaluator,)) == (5, os.getpid())
-
-
-def _batches_served(evaluator: LoaderEvaluator) -> tuple[int, int]:
-    return len(list(evaluator)), os.getppid()
 
 
 class Short(IterableDataset[int]):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import cProfile
 import os
-import socket
 import sys
 import time
 import urllib.request
@@ -64,14 +62,6 @@ def open_three(folder: Path) -> None:
     os.close(os.open(folder / "a", os.O_RDONLY))
 
 
-def connect_to_file(folder: Path) -> None:
-    """A socket that is none of a network's."""
-    with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as other:
-        listening.bind(str(folder / "s"))
-        listening.listen()
-        other.connect(str(folder / "s"))
-
-
 def test_files_count_however_python_opens_them(tmp_path: Path) -> None:
     assert counted(lambda: open_three(tmp_path)) == (3, 0, 0)
 
@@ -80,16 +70,6 @@ def test_a_request_counts_and_its_connection(port: int) -> None:
     url = f"http://127.0.0.1:{port}/"
     urllib.request.urlopen(url).close()  # what it imports and reads at first
     assert counted(lambda: urllib.request.urlopen(url).close()) == (0, 1, 1)
-
-
-def test_a_connection_counts_by_itself(port: int) -> None:
-    address = ("127.0.0.1", port)
-    assert counted(lambda: socket.create_connection(address).close()) == (0, 1, 0)
-
-
-@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no such sockets")
-def test_a_socket_within_the_machine_is_no_connection(tmp_path: Path) -> None:
-    assert counted(lambda: connect_to_file(tmp_path))[1] == 0
 
 
 def test_a_batch_of_many_calls_is_not_counted(tmp_path: Path) -> None:
@@ -110,15 +90,6 @@ def test_a_profiler_of_the_users_goes_on() -> None:
         assert sys.getprofile() is ours
     finally:
         sys.setprofile(None)
-
-
-def test_a_profiler_that_begins_meanwhile_goes_on() -> None:
-    """What was counted until then is not told, unless it does not ask for all calls."""
-    profile = cProfile.Profile()
-    found = counted(profile.enable)
-    profile.disable()
-    assert found == (UNCOUNTED if sys.version_info < (3, 12) else (0, 0, 0))
-    assert sys.getprofile() is None
 
 
 class Files(Dataset[Any]):
@@ -166,10 +137,3 @@ def test_the_second_batch_of_each_first_worker_is_counted(
     ]
     assert first.connections[known].tolist() == first.requests[known].tolist() == [0, 0]
     assert (second.opened_files < 0).all()
-
-
-def test_the_training_process_counts_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "names"
-    path.write_text("a b")
-    (stages,) = looked_into(DataLoader(Files(path), batch_size=4))
-    assert (stages.opened_files < 0).all()

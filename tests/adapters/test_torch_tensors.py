@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pytest
@@ -23,34 +22,11 @@ class Pair(NamedTuple):
     second: Any
 
 
-@dataclass
-class Slotted:
-    __slots__ = ("x", "y")
-    x: Any
-    y: Any
-
-
-class Never:
-    __slots__ = ("unset",)
-
-
 class Graph:
     """Keeps its tensors as PyTorch Geometric's data does: a store, which knows its parent."""
 
     def __init__(self, *tensors: torch.Tensor) -> None:
         self.store = {"tensors": list(tensors), "parent": self}
-
-
-class Failing:
-    @property
-    def __dict__(self) -> Any:  # type: ignore[override]
-        raise RuntimeError("asked for")
-
-
-@dataclass
-class Model:
-    module: torch.nn.Module = field(default_factory=lambda: torch.nn.Linear(2, 2))
-    kind: type = Graph
 
 
 @pytest.mark.parametrize(
@@ -60,12 +36,9 @@ class Model:
         ([torch.zeros(2), {"y": torch.zeros(2), "n": 3}], 2),
         ([ONE, ONE], 1),
         (Pair(torch.zeros(1), (torch.zeros(1),)), 2),
-        (Slotted(torch.zeros(1), [torch.zeros(1)]), 2),
         (Graph(torch.zeros(1), torch.zeros(1), torch.zeros(1)), 3),
-        (Model(), 0),
-        ([Never(), Failing(), None, "text", 1.5], 0),
+        ([None, "text", 1.5], 0),
         ([object() for _ in range(200_000)], UNKNOWN),
-        (list(range(20_000)), 0),
     ],
 )
 def test_tensors_of_a_batch(batch: Any, count: int) -> None:

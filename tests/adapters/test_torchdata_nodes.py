@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 from torchdata.nodes import (
-    BaseNode,
     Batcher,
     IterableWrapper,
     Loader,
@@ -21,11 +20,10 @@ from torchdata.nodes import (
     Prefetcher,
     SamplerWrapper,
     StopCriteria,
-    Unbatcher,
 )
 
-from loadeval import LoaderEvaluator, LoadevalWarning
-from tests.adapters.loaders import adapter_of, break_off, contract, describe
+from loadeval import LoaderEvaluator
+from tests.adapters.loaders import adapter_of, break_off, contract
 
 # torchdata's own: processes that are forked beside its workers collect iterators of this one.
 pytestmark = pytest.mark.filterwarnings(
@@ -129,17 +127,6 @@ def test_a_wrapped_data_loaders_workers_are_stopped(persistent: bool) -> None:
     for _ in evaluator:
         assert running() <= before
     assert len(list(wrapped)) == 10
-    info = evaluator.recorded().header.loader
-    assert (info.workers, info.prefetch_depth) == (2, 2 * 2 + 2)
-
-
-def test_an_alternating_run_warns_once_that_a_state_is_inexact() -> None:
-    """When its first epoch begins; a log never does."""
-    evaluator = LoaderEvaluator(Loader(threaded()), mode="alternate")
-    with pytest.warns(LoadevalWarning, match="skips batches.*use mode='log'") as caught:
-        list(evaluator)
-    assert [warning.filename for warning in caught] == [__file__]
-    assert len(list(evaluator)) == len(list(LoaderEvaluator(threaded()))) == 10
 
 
 @pytest.mark.filterwarnings(READ_AHEAD)
@@ -164,79 +151,3 @@ def test_lists_of_arrays_are_counted_as_their_samples() -> None:
     evaluator = LoaderEvaluator(Loader(lists))
     assert len(list(evaluator)) == 3
     assert evaluator.recorded().steps.samples.tolist() == [4, 4, 2]
-
-
-def test_the_description_is_the_graphs() -> None:
-    info = describe(Loader(threaded(num_workers=3)))
-    assert info.backend == "torchdata.nodes.loader.Loader"
-    assert (info.workers, info.batch_size, info.length, info.pinned) == (3, 4, None, None)
-    # The prefetched ones, and six samples in the mapper for two more.
-    assert info.prefetch_depth == 2 + 2
-    few = describe(threaded(num_workers=3, max_concurrent=3))
-    assert (few.workers, few.prefetch_depth) == (3, 2 + 1)
-
-
-def test_threads_that_prefetch_are_workers_where_nothing_else_works() -> None:
-    plain = Mapper(Batcher(source(), 4), np.array)
-    assert describe(plain).workers == 0
-    assert describe(plain).prefetch_depth == 0
-    assert describe(Prefetcher(plain, 3)).workers == 1
-    assert describe(Prefetcher(plain, 3)).prefetch_depth == 3
-
-
-def test_how_many_batches_wait_behind_lists_taken_apart_is_unknown() -> None:
-    info = describe(Unbatcher(Prefetcher(Batcher(source(), 4), 3)))
-    assert (info.batch_size, info.prefetch_depth) == (None, None)
-
-
-class Twice(BaseNode[Any]):  # type: ignore[misc]  # torchdata has no types
-    """A user's own node: each item two times. What it works with is not known."""
-
-    def __init__(self, inside: Any) -> None:
-        super().__init__()
-        self._inside = [inside]
-        self._again: Any = None
-
-    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
-        super().reset(initial_state)
-        self._inside[0].reset(None)
-        self._again = None
-
-    def next(self) -> Any:
-        if self._again is None:
-            self._again = next(self._inside[0])
-            return self._again
-        item, self._again = self._again, None
-        return item
-
-
-def test_a_users_own_node_is_looked_through() -> None:
-    before = running()
-    info = describe(Twice(threaded()))
-    assert (info.workers, info.prefetch_depth) == (2, 2 + 1)
-    evaluator = LoaderEvaluator(
-        Twice(threaded()), mode="replay", num_cached_batches=3, epoch_batches=3
-    )
-    assert labels(evaluator.cached_batches) == [[0, 1, 2, 3]] * 2 + [[4, 5, 6, 7]]
-    assert running() <= before
-    assert describe(Twice(source())).workers is None
-
-
-def test_as_many_samples_get_ready_as_the_depth_says() -> None:
-    made = []
-    full = threading.Event()
-
-    def make(number: int) -> int:
-        made.append(number)
-        if len(made) == 1 + depth:
-            full.set()
-        return number
-
-    node = Prefetcher(ParallelMapper(source(), make, 2), 3)
-    adapter = adapter_of("torchdata.nodes")()
-    depth = adapter.describe(node).prefetch_depth or 0
-    epoch = adapter.epoch(node)
-    next(epoch)
-    assert full.wait(10)
-    adapter.release(node, epoch)
-    assert len(made) == 1 + depth == 1 + 3 + 2 * 2

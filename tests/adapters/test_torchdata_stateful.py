@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from tests.adapters.children import still_running
-from tests.adapters.loaders import adapter_of, break_off, contract, describe
+from tests.adapters.loaders import adapter_of, break_off, contract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,18 +44,6 @@ class Stream(IterableDataset[int]):
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.at = state["at"]
-
-
-class Failing(Dataset[int]):
-    """Fails at its 20th sample."""
-
-    def __len__(self) -> int:
-        return 40
-
-    def __getitem__(self, index: int) -> int:
-        if index == 20:
-            raise ValueError("sample 20 is broken")
-        return index
 
 
 def loader(workers: int = 0, dataset: Any = Numbers, **options: Any) -> Any:
@@ -156,20 +144,3 @@ def test_an_alternating_run_warns_once_that_a_state_is_inexact() -> None:
         list(evaluator)
     assert [warning.filename for warning in caught] == [__file__]
     assert len(list(evaluator)) == len(list(LoaderEvaluator(loader()))) == 20
-
-
-@pytest.mark.filterwarnings(READ_AHEAD)
-@pytest.mark.parametrize("mode", ["log", "alternate"])
-def test_a_workers_exception_passes_through(mode: str) -> None:
-    evaluator = LoaderEvaluator(loader(1, Failing()), mode=mode)
-    served: list[Any] = []
-    with pytest.raises(ValueError, match="sample 20 is broken"):
-        served.extend(evaluator)
-    assert numbers(served) == [list(range(at, at + 4)) for at in range(0, 20, 4)]
-
-
-def test_the_description_is_a_data_loaders() -> None:
-    info = describe(loader(2, prefetch_factor=3))
-    assert info.backend == "torchdata.stateful_dataloader.stateful_dataloader.StatefulDataLoader"
-    assert (info.workers, info.prefetch_depth, info.batch_size, info.length) == (2, 6, 4, 20)
-    assert info.ready_batches == 0

@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader
 from loadeval import LoaderEvaluator, diagnose, read_run
 from loadeval import adapter as registry
 from loadeval.data.folder import processes_in
-from loadeval_adapters.torch import NAMES
 from tests.launch.conftest import environment, launch_command
 from tests.runs.looked_into import looked_into
 
@@ -110,15 +109,6 @@ def test_its_adapter_describes_it(lanes: Any) -> None:
     assert (header.loader.workers, header.loader.prefetch_depth) == (2, 4)
     assert header.loader.setting_names == {"num_workers": "lanes", "prefetch_depth": "ahead"}
     assert header.environment["packages"]["lanes"] == "0.1"
-
-
-@pytest.mark.usefixtures("lanes")
-def test_its_dataset_in_a_dataloader_has_its_shards() -> None:
-    """How many, and what makes more of them; other settings are torch's."""
-    records = importlib.import_module("lanes.records").LaneRecords(1)
-    info = LoaderEvaluator(DataLoader(records, num_workers=2), probes=()).recorded().header.loader
-    assert info.shards == 1
-    assert info.setting_names == {**NAMES, "num_shards": "LaneRecords(parts=...)"}
 
 
 @pytest.mark.usefixtures("lanes")

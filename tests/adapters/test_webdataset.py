@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -136,27 +133,6 @@ def test_a_batch_is_counted_by_its_keys_or_arrays(shards: list[str]) -> None:
     assert counted(wds.DataPipeline(*stages)) == [16, 16, 8]
     assert counted(batched(shards)) == [8] * 5
     assert counted(wds.WebLoader(decoded(shards), batch_size=16)) == [16, 16, 8]
-
-
-def test_a_dataloader_over_a_pipeline_is_torchs(shards: list[str]) -> None:
-    evaluator = LoaderEvaluator(DataLoader(batched(shards), batch_size=None))
-    assert sum(images.shape[0] for images, _ in evaluator) == SAMPLES
-    info = evaluator.recorded().header.loader
-    assert info.adapter.endswith(".PyTorchAdapter")
-
-
-def test_torch_is_not_needed(shards: list[str]) -> None:
-    lines = """
-        import sys
-        sys.modules["torch"] = None
-        import webdataset, loadeval
-        dataset = webdataset.WebDataset(sys.argv[1:], shardshuffle=False).batched(8)
-        evaluator = loadeval.LoaderEvaluator(dataset)
-        print(len(list(evaluator)), evaluator.recorded().header.loader.adapter.split(".")[-1])
-    """
-    command = [sys.executable, "-c", textwrap.dedent(lines), *shards]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert printed.split() == ["5", "WebDatasetAdapter"]
 
 
 def test_the_stages_of_the_dataloader_inside_are_in_the_run(shards: list[str]) -> None:

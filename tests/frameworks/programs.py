@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from tests.frameworks.conftest import BATCH_SIZE, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 EPOCHS = 2
 
@@ -34,30 +34,6 @@ def loop(task: Task) -> None:
             task.step(batch)
         with torch.no_grad():
             for inputs, _ in validation(task):
-                task.model(inputs)
-
-
-def timm(task: Task) -> None:
-    """Gives each batch once the next one was read, as timm's PrefetchLoader does."""
-
-    class Prefetching:
-        def __init__(self, loader: Any) -> None:
-            self.loader = loader
-
-        def __iter__(self) -> Iterator[Any]:
-            ahead = None
-            for inputs, numbers in self.loader:
-                if ahead is not None:
-                    yield ahead
-                ahead = inputs * 2, numbers
-            if ahead is not None:
-                yield ahead
-
-    for _ in range(EPOCHS):
-        for batch in Prefetching(task.loader):
-            task.step(batch)
-        with torch.no_grad():
-            for inputs, _ in Prefetching(validation(task)):
                 task.model(inputs)
 
 
@@ -200,51 +176,6 @@ def keras(task: Task) -> None:
     task.model.weight.data = model.trainable_variables[0].value.T
 
 
-def webdataset(task: Task) -> None:
-    """A pipeline without a DataLoader."""
-    import webdataset  # type: ignore[import-untyped]
-
-    pipeline = webdataset.DataPipeline(
-        lambda: map(task.dataset.__getitem__, range(len(task.dataset))),
-        webdataset.batched(BATCH_SIZE),
-    ).with_epoch(20)
-    for _ in range(EPOCHS):
-        for batch in pipeline:
-            task.step(batch)
-
-
-def datasets(task: Task) -> None:
-    """A stream, iterated by itself."""
-    from datasets import IterableDataset  # type: ignore[import-untyped]
-
-    def rows() -> Iterator[dict[str, Any]]:
-        for inputs, number in map(task.dataset.__getitem__, range(len(task.dataset))):
-            yield {"inputs": inputs.tolist(), "number": int(number)}
-
-    stream = IterableDataset.from_generator(rows).with_format("torch").batch(BATCH_SIZE)
-    for _ in range(EPOCHS):
-        for batch in stream:
-            task.step((batch["inputs"], batch["number"]))
-
-
-def grain(task: Task) -> None:
-    """Grain's dataset, without processes."""
-    import grain  # type: ignore[import-untyped]
-
-    class Source:
-        def __len__(self) -> int:
-            return len(task.dataset)
-
-        def __getitem__(self, index: int) -> Any:
-            inputs, number = task.dataset[index]
-            return inputs.numpy(), number.numpy()
-
-    batches = grain.MapDataset.source(Source()).to_iter_dataset().batch(BATCH_SIZE)
-    for _ in range(EPOCHS):
-        for inputs, numbers in batches:
-            task.step((torch.from_numpy(inputs), torch.from_numpy(numbers)))
-
-
 def spdl(task: Task) -> None:
     """SPDL's DataLoader, with a thread."""
     from spdl.dataloader import DataLoader
@@ -263,10 +194,7 @@ def spdl(task: Task) -> None:
 
 PROGRAMS = {
     program.__name__: program
-    for program in (
-        *(loop, timm, lightning, fabric, accelerate, trainer, ignite, keras),
-        *(webdataset, datasets, grain, spdl),
-    )
+    for program in (*(loop, lightning, fabric, accelerate, trainer, ignite, keras, spdl),)
 }
 PROGRAMS["ddp"] = partial(lightning, devices=2)
 

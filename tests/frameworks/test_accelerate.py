@@ -6,15 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
-from accelerate import Accelerator, DataLoaderConfiguration, skip_first_batches
-from accelerate.data_loader import SkipDataLoader
-from torch.utils.data import DataLoader, IterableDataset
+from accelerate import Accelerator, DataLoaderConfiguration
 
 from loadeval import LoadevalWarning, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.frameworks.conftest import Measure, ReadAhead, SameTraining, Task
 
@@ -24,11 +21,6 @@ MODES = ["log", "replay", "alternate"]
 def accelerated(**options: Any) -> Accelerator:
     configuration = DataLoaderConfiguration(**options)
     return Accelerator(cpu=True, gradient_accumulation_steps=4, dataloader_config=configuration)
-
-
-class Stream(IterableDataset[Any]):
-    def __iter__(self) -> Iterator[Any]:
-        return iter(torch.arange(20.0))
 
 
 def loop(accelerator: Accelerator, task: Task, loader: Any) -> None:
@@ -65,10 +57,7 @@ def test_in_place_trains_the_same(
     "options",
     [
         {"use_seedable_sampler": True, "data_seed": 1},
-        {"use_seedable_sampler": False},
-        {"split_batches": True},
         {"dispatch_batches": True},
-        {"even_batches": False},
     ],
     ids=lambda options: next(iter(options)),
 )
@@ -97,31 +86,6 @@ def test_a_resumed_epoch_is_measured_in_place(
         assert len(task.seen) == 11 + 21
 
     same_training(train, "in place", mode)
-
-
-def test_a_resumed_stream_is_measured_in_place(measure: Measure) -> None:
-    """The batches that are skipped have to be read."""
-    dataset = Stream()
-    own, evaluator = measure(DataLoader(dataset, 4), "in place")
-    prepared = accelerated().prepare(own)
-    assert len(list(skip_first_batches(prepared, 3))) == 2
-    assert len(list(SkipDataLoader(dataset, 2, batch_size=4))) == 3
-    assert len(evaluator.recorded().steps) == 10
-
-
-@pytest.mark.parametrize("train", [measured_first, prepared_first])
-def test_a_resumed_epoch_of_what_was_wrapped_says_that_it_is_not_measured(
-    train: Callable[..., None], task: Task, measure: Measure
-) -> None:
-    """Once, where it is resumed: Accelerate builds another loader."""
-    accelerator = accelerated()
-    loader = accelerator.prepare(task.loader) if train is prepared_first else task.loader
-    wrapped, evaluator = measure(loader, "wrapped")
-    with pytest.warns(LoadevalWarning, match=r"not measured. Measure it in place.*") as caught:
-        rests = [accelerator.skip_first_batches(wrapped, 10) for _ in range(2)]
-    assert len(caught) == 1
-    assert [len(list(rest)) for rest in rests] == [11, 11]
-    assert len(evaluator.recorded().steps) == 0
 
 
 def test_a_prepared_loader_can_be_wrapped(same_training: SameTraining) -> None:
@@ -153,10 +117,9 @@ def test_what_prepare_passes_over_is_refused(mode: str, same_training: SameTrain
 
 
 def test_what_is_prepared_by_force_says_that_it_saw_nothing(task: Task, measure: Measure) -> None:
-    """It says so at once and at the end: prepare_data_loader() builds another loader from it."""
+    """prepare_data_loader() builds another loader from it."""
     evaluator = measure(task.loader, "wrapped")[1]
-    with pytest.warns(LoadevalWarning, match="builds a new DataLoader from this LoaderEvaluator"):
-        prepared = accelerated().prepare_data_loader(evaluator)
+    prepared = accelerated().prepare_data_loader(evaluator)
     for batch in prepared:
         task.step(batch)
     with pytest.warns(LoadevalWarning, match="another loader in its place"):
@@ -170,16 +133,3 @@ def test_one_batch_is_read_ahead(read_ahead: ReadAhead) -> None:
 
 
 # torchdata's StatefulDataLoader warns so about torch.
-@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
-@pytest.mark.parametrize("mode", MODES)
-def test_what_prepare_makes_of_another_class_is_measured(
-    mode: str, same_training: SameTraining
-) -> None:
-    """A StatefulDataLoader in the DataLoader's place, once it is there."""
-
-    def train(task: Task, measured: Callable[[Any], Any]) -> None:
-        stateful = DataLoaderConfiguration(use_stateful_dataloader=True)
-        accelerator = Accelerator(cpu=True, dataloader_config=stateful)
-        loop(accelerator, task, measured(accelerator.prepare(task.loader)))
-
-    same_training(train, "in place", mode)

@@ -139,22 +139,11 @@ def test_the_job_script_ends_as_the_training(cluster: Cluster) -> None:
     assert "Page written to" in done.stdout
 
 
-def test_the_job_script_must_be_submitted(cluster: Cluster) -> None:
-    del cluster.variables["SLURM_SUBMIT_DIR"]
-    done = cluster.run(f"bash {SLURM} train.py")
-    assert done.returncode
-    assert "start this with sbatch" in done.stderr
-
-
 def test_all_tasks_of_srun_are_measured(cluster: Cluster) -> None:
     done = cluster.run(command("loadeval run --mode alternate --output logs -- srun"))
     assert done.returncode == 0, done.stderr
     assert logs_in(cluster.folder / "logs") == BOTH
     assert "2 ranks on 1 node" in done.stderr
-
-
-def test_the_job_script_is_the_one_of_the_page() -> None:
-    assert command("sbatch") == f"sbatch examples/{SLURM.name} train.py"
 
 
 def test_nodes_that_share_nothing(cluster: Cluster) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import warnings
 from functools import partial
 from tempfile import gettempdir
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import keras
 import pytest
 import torch
 from lightning.fabric import Fabric
 from lightning.pytorch import LightningModule, Trainer
-from torch.utils.data import DataLoader, DistributedSampler
 
 from loadeval import UsageError
 
@@ -22,7 +21,7 @@ with warnings.catch_warnings():
     from ignite.engine import DeterministicEngine, Engine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.frameworks.conftest import ReadAhead, SameTraining, Task
 
@@ -42,39 +41,6 @@ def loop(task: Task, measured: Measured) -> None:
     for _ in range(2):
         for batch in loader:
             task.step(batch)
-
-
-class Scaling:
-    """What timm's PrefetchLoader is to its loop: no DataLoader, with settings of its own."""
-
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
-        self.sampler, self.dataset = loader.sampler, loader.dataset
-        self.mixup_enabled = True
-
-    def __iter__(self) -> Iterator[Any]:
-        for inputs, numbers in self.loader:
-            yield inputs * 2 if self.mixup_enabled else inputs, numbers
-
-    def __len__(self) -> int:
-        return len(self.loader)
-
-
-def timm(task: Task, measured: Measured, *, way: str) -> None:
-    """Sets attributes through the loader, and counts on its length; in place it is the user's."""
-    sampler: DistributedSampler[Any] = DistributedSampler(task.dataset, 1, 0)
-    own: DataLoader[Any] = DataLoader(task.dataset, 4, sampler=sampler)
-    loader = measured(Scaling(own)) if way == "wrapped" else Scaling(measured(own))
-    loader.dataset.transform = "the training's"
-    for epoch in range(2):
-        loader.sampler.set_epoch(epoch)
-        if epoch == 1 and loader.mixup_enabled:
-            loader.mixup_enabled = False
-        last = len(loader) - 1
-        for number, batch in enumerate(loader):
-            task.step(batch)
-            assert (number == last) == (len(task.seen[-1]) == 3)
-    assert vars(task.dataset)["transform"] == "the training's"
 
 
 def fabric(task: Task, measured: Measured, *, after_setup: bool = True) -> None:
@@ -157,8 +123,6 @@ def lightning(task: Task, measured: Measured, **options: Any) -> None:
 BOTH = ("wrapped", "in place")
 TRAININGS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "loop": (loop, BOTH),
-    "timm, wrapped": (partial(timm, way="wrapped"), BOTH[:1]),
-    "timm, in place": (partial(timm, way="in place"), BOTH[1:]),
     "Fabric": (fabric, BOTH),
     "Fabric, before setup": (partial(fabric, after_setup=False), BOTH[1:]),
     "Ignite": (ignite, BOTH),
@@ -183,7 +147,6 @@ PLAIN_WAYS = [param for param in WAYS if "," not in str(param.id)]
         pytest.param(*way.values, mode, id=f"{way.id}-{mode}")
         for way in WAYS
         for mode in ("log", "replay", "alternate")
-        if not (mode == "replay" and str(way.id).startswith("timm"))  # it counts on a short end
     ],
 )
 def test_it_trains_the_same(train: Train, way: str, mode: str, same_training: SameTraining) -> None:
@@ -230,28 +193,3 @@ def test_an_epoch_is_the_loaders_not_ignites(way: str, same_training: SameTraini
     """Ignite goes on in the loader where its own epoch ended, with `epoch_length`."""
     evaluator = same_training(partial(ignite, max_epochs=5, epoch_length=8), way)
     assert evaluator.recorded().steps.epoch.tolist() == [0] * 21 + [1] * 19
-
-
-def test_the_batch_that_keras_builds_by_is_an_epoch_of_one(same_training: SameTraining) -> None:
-    """It is read before training, and is not trained on; all epochs are broken off."""
-    run = same_training(fit_keras, "in place").recorded()
-    assert run.steps.epoch.tolist() == [0] + [1] * 21 + [2] * 21
-    assert [end.cause for end in run.ends] == ["broken off"] * 3
-
-
-@pytest.mark.parametrize("way", BOTH)
-def test_lightning_can_cut_an_epoch_short(way: str, same_training: SameTraining) -> None:
-    """`limit_train_batches` is seen as an epoch that was broken off."""
-    evaluator = same_training(partial(lightning, limit_train_batches=5), way)
-    assert [end.cause for end in evaluator.recorded().ends] == ["broken off"] * 2
-
-
-def test_without_a_length_lightning_reads_one_batch_ahead(read_ahead: ReadAhead) -> None:
-    """It has to know the last batch when it trains on it."""
-
-    def train(task: Task, measured: Measured) -> None:
-        batches = list(task.loader)
-        task.loader = cast("Any", lambda: iter(batches))
-        lightning(task, measured)
-
-    assert read_ahead(train, "wrapped") == 2 * ([1] * 20 + [0])

@@ -86,18 +86,6 @@ class OfMLflow:
         experiments = self.client.search_experiments()
         self.runs = self.client.search_runs([one.experiment_id for one in experiments])
 
-    def history(self, run: Any, name: str) -> list[tuple[int, float]]:
-        points = self.client.get_metric_history(run.info.run_id, name)
-        return [(point.step, point.value) for point in points]
-
-
-@pytest.fixture(name="database")
-def _database(tmp_path: Path) -> str:
-    """Where MLflow keeps runs by default."""
-    pytest.importorskip("mlflow")
-    pytest.importorskip("sqlalchemy")
-    return f"sqlite:///{tmp_path / 'mlflow.db'}"
-
 
 @pytest.fixture(name="files")
 def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -110,21 +98,6 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
-
-def test_mlflow_gets_a_run_of_its_own(tmp_path: Path, database: str) -> None:
-    """Scalars at several steps and the lost share; and it is finished."""
-    trained(tmp_path, "alternate", "mlflow")
-    of = OfMLflow(database)
-    (run,) = of.runs
-    assert (run.info.run_name, run.info.status) == ("loadeval ours", "FINISHED")
-    shares = of.history(run, "loadeval/wait_share")
-    assert len(shares) >= 3
-    assert all(0 < share < 1 for _, share in shares)
-    steps = [step for step, _ in shares]
-    assert steps == sorted(steps)
-    assert (steps[0] < 400, steps[-1]) == (True, 400)
-    assert {"loadeval/lost_share", "loadeval/samples_per_s"} <= set(run.data.metrics)
 
 
 def test_the_active_run_of_mlflow_is_joined(tmp_path: Path, files: str) -> None:
@@ -188,17 +161,6 @@ def records_in(content: bytes) -> Iterator[bytes]:
 @pytest.fixture(name="wandb")
 def _wandb() -> None:
     pytest.importorskip("wandb")
-
-
-@pytest.mark.usefixtures("wandb")
-def test_wandb_gets_a_run_of_its_own(tmp_path: Path) -> None:
-    """Rows at several steps, the lost share in the last."""
-    trained(tmp_path, "alternate", "wandb")
-    rows, project = of_wandb(tmp_path)
-    assert project == "loadeval"
-    assert len(rows) >= 3
-    assert rows[-1]["loadeval/batches"] == 400
-    assert "loadeval/lost_share" in rows[-1]
 
 
 @pytest.mark.usefixtures("wandb")

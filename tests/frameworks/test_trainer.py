@@ -126,15 +126,6 @@ def test_a_loader_of_the_users_is_measured(
     same_training(training(Building), way, mode)
 
 
-def test_workers_train_the_same(
-    training: Callable[..., Train], same_training: SameTraining
-) -> None:
-    """Two, which stay alive between epochs."""
-    options = {"dataloader_num_workers": 2, "dataloader_persistent_workers": True}
-    evaluator = same_training(training(Measuring, **options), "in place")
-    assert evaluator.recorded().header.loader.workers == 2
-
-
 @pytest.mark.parametrize(("kind", "maker"), [(Measuring, "transformers"), (Building, None)])
 def test_the_log_knows_who_made_the_loader(
     kind: type[Measuring],
@@ -205,35 +196,3 @@ def test_each_training_of_a_trainer_is_measured(
     assert [rows(path) for path in logs] == [21] * 3
     assert all('"type":"end"' in path.read_text(encoding="utf-8") for path in logs)
     assert DataLoader.__iter__ is PLAIN
-
-
-class TooLarge(Model):
-    """Has no memory for batches of 4."""
-
-    def forward(self, inputs: torch.Tensor, numbers: torch.Tensor) -> dict[str, torch.Tensor]:
-        if len(inputs) > 3:
-            raise RuntimeError("CUDA out of memory.")
-        return super().forward(inputs, numbers)
-
-
-def test_a_batch_size_that_the_trainer_finds_is_measured(
-    recipe: Callable[..., Recipe], task: Task
-) -> None:
-    """What it tried before is in a run of its own."""
-    trainer = recipe(TooLarge(task), auto_find_batch_size=True)
-    trainer.train()
-    assert trainer.evaluator.recorded().steps.samples.tolist() == [3] * 27 + [2]
-    trainer.evaluator.close()
-    gc.collect()
-    assert DataLoader.__iter__ is PLAIN
-
-
-def test_a_resumed_training_is_measured(recipe: Callable[..., Recipe], tmp_path: Path) -> None:
-    """It is resumed from its checkpoint, in the midst of an epoch, to its end."""
-    stopped = recipe(max_steps=10, save_strategy="steps", save_steps=10)
-    stopped.train()
-    stopped.evaluator.close()
-    resumed = recipe(num_train_epochs=2)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "trainer" / "checkpoint-10"))
-    assert resumed.evaluator.recorded().steps.epoch.tolist() == [0] * 11 + [1] * 21
-    resumed.evaluator.close()

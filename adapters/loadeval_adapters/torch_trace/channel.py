@@ -15,9 +15,8 @@ MOST_TRANSFORMS = 24
 RECORD = (
     *("idx", "worker", "samples", "fetch_start_ns", "fetch_ns", "collate_ns"),
     *("slowest_ns", "slowest_index"),
-    *("cpu_ns", "other_cpu_ns", "run_queue_ns", "read_bytes", "disk_bytes", "major_faults"),
-    *("minor_faults", "system_ns", "private_bytes", "shared_bytes"),
-    *("opened_files", "connections", "requests"),
+    *("cpu_ns", "other_cpu_ns", "run_queue_ns", "read_bytes", "disk_bytes", "minor_faults"),
+    *("system_ns", "private_bytes", "shared_bytes", "opened_files", "connections", "requests"),
     *("pickle_start_ns", "pickle_ns", "pickled_bytes", "same_idx"),
 )
 """What a worker tells of a batch, in words of eight bytes; nanoseconds and calls of each of its
@@ -45,12 +44,9 @@ class Channel:
     """Words that tell whether somebody looks into the loader, and are 1 where calls are counted."""
     CLOSED, LOOKING, PAUSED = 0, 1, 2
     """What OPEN tells. While it is paused, torch's own code runs."""
-    READY_NS, INIT_NS, BATCH, SAMPLE, TEXT_VERSION, TEXT_BYTES, UNPICKLING_NS = range(7)
-    """A worker's own words: when it was ready, how long the user's `worker_init_fn` took, the batch
-    and the sample that it reads, how often its text was changed and how long that is, and how long
-    it unpickled what it was sent."""
-    NO_SAMPLE, COLLATING, NOT_SEEN = -1, -2, -3
-    """Stand for a sample while none is read, and where nobody sees which one is."""
+    READY_NS, INIT_NS, TEXT_VERSION, TEXT_BYTES, UNPICKLING_NS = range(5)
+    """A worker's own words: when it was ready, how long the user's `worker_init_fn` took, how often
+    its text was changed and how long that is, and how long it unpickled what it was sent."""
 
     def __init__(self, workers: int, slots: int, *, shared: bool = True) -> None:
         self.workers, self.slots = workers, slots
@@ -59,9 +55,6 @@ class Channel:
         words = self._texts + workers * TEXT // WORD
         self._memory: Any = RawArray("q", words) if shared else (ctypes.c_longlong * words)()
         self._map()
-        self.words[self.OPEN] = self.LOOKING
-        for worker in range(workers):
-            self.words[self.own(worker) + self.SAMPLE] = self.NO_SAMPLE
         for slot in range(slots):
             self.words[self.slot(slot)] = UNKNOWN
 
@@ -91,20 +84,18 @@ class Channel:
         self.words[slot] = UNKNOWN
         return record
 
-    def write_text(self, worker: int, content: dict[str, Any]) -> bool:
-        """Write `content` as JSON. Returns False, and writes nothing, if it is too long."""
+    def write_text(self, worker: int, content: dict[str, Any]) -> None:
+        """Write `content` as JSON, if there is room for it."""
         text = json.dumps(content, separators=(",", ":")).encode()
-        if len(text) > TEXT:
-            return False
-        own, start = self.own(worker), self._texts * WORD + worker * TEXT
-        version = self.words[own + self.TEXT_VERSION]
-        self.words[own + self.TEXT_VERSION] = version + 1  # odd while it is written
-        self.bytes[start : start + len(text)] = text
-        self.words[own + self.TEXT_BYTES] = len(text)
-        self.words[own + self.TEXT_VERSION] = version + 2
-        return True
+        if len(text) <= TEXT:
+            own, start = self.own(worker), self._texts * WORD + worker * TEXT
+            version = self.words[own + self.TEXT_VERSION]
+            self.words[own + self.TEXT_VERSION] = version + 1  # odd while it is written
+            self.bytes[start : start + len(text)] = text
+            self.words[own + self.TEXT_BYTES] = len(text)
+            self.words[own + self.TEXT_VERSION] = version + 2
 
-    def read_text(self, worker: int, known: int = 0) -> tuple[int, dict[str, Any]] | None:
+    def read_text(self, worker: int, known: int) -> tuple[int, dict[str, Any]] | None:
         """The text's version and content; None if that version is `known`, or half written."""
         own, start = self.own(worker), self._texts * WORD + worker * TEXT
         for _ in range(TRIES):
@@ -113,8 +104,7 @@ class Channel:
                 return None
             text = bytes(self.bytes[start : start + self.words[own + self.TEXT_BYTES]])
             if version % 2 == 0 and self.words[own + self.TEXT_VERSION] == version:
-                content: dict[str, Any] = json.loads(text)
-                return version, content
+                return version, json.loads(text)
         return None
 
 

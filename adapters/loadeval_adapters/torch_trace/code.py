@@ -11,18 +11,15 @@ import sysconfig
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import cycle, islice
-from types import BuiltinFunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
+from typing import Any
 
 from torch.utils.data._utils import fetch
 
 from loadeval_adapters.torch_trace.kernel import ThreadState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import CodeType, FrameType
 
 INTERVAL_S, INTERVAL_IN_TRAINING_S = 0.05, 0.1
 SWITCH_S = 0.0001
@@ -34,8 +31,8 @@ any other moment it keeps the lock as ever, for the training process waits for i
 BEFORE_LOOKING_S = (0.001, 0.003, 0.002, 0.004)
 """The thread may not keep the lock for so long before a look, in turns: then it is anywhere."""
 FLUSH_NS = 500_000_000
-PLACES = 200
-"""How many places are counted separately."""
+PLACES, TOLD = 200, 50
+"""How many places of a kind are counted, and how many of them told."""
 CAN_COLLECT_WHILE_READING = sys.version_info[:2] == (3, 11)
 """There a frame is made when it is first read, and making it may collect garbage.
 
@@ -57,7 +54,7 @@ class CodeSampler:
     `counts` has by stage how often it was "running" and "blocked" in `FOLDER/FILE:LINE FUNCTION >
     WHAT`, and both as "calls", `FOLDER/FILE:LINE FUNCTION > MODULE.FUNCTION`, which that line
     called. A stage counts by itself, for its share of the time is known from clocks: a thread that
-    gives up Python's lock is seen more often than one that keeps it. `stage` tells the present one,
+    gives up Python's lock is seen more often than one that keeps it. `stage[0]` is the present one,
     `until` is the code of the frame that calls what is looked at, and `flush` is called each half
     second in which something was found. `in_training` tells that the process is the one that
     trains: there it looks less often, and does not make others give up Python's lock earlier.
@@ -66,7 +63,7 @@ class CodeSampler:
     def __init__(
         self,
         busy: list[int],
-        stage: Callable[[], str],
+        stage: list[str],
         until: CodeType,
         flush: Callable[[], object],
         *,
@@ -84,10 +81,10 @@ class CodeSampler:
         self._flushed_ns = 0
         self._called_in: dict[tuple[CodeType, int], str] = {}
 
-    def most_common(self, most: int | None) -> dict[str, dict[str, dict[str, int]]]:
-        """The counts of the most frequent places; None is all of them."""
+    def most_common(self) -> dict[str, dict[str, dict[str, int]]]:
+        """The counts of the most frequent places."""
         return {
-            stage: {kind: dict(counts.copy().most_common(most)) for kind, counts in kinds.items()}
+            stage: {kind: dict(counts.copy().most_common(TOLD)) for kind, counts in kinds.items()}
             for stage, kinds in self.counts.items()
         }
 
@@ -95,17 +92,10 @@ class CodeSampler:
         """Begin to look at a thread: its identifier, and that of the kernel."""
         self.is_started = True
         self._thread = thread
-        self._state = ThreadState(thread, native)
         # In a free-threaded Python other threads do not stand still while they are looked at.
-        is_gil_enabled = getattr(sys, "_is_gil_enabled", lambda: True)
-        if not self._state.tells or not is_gil_enabled():
-            self._state.close()
-            return
-        try:
+        if getattr(sys, "_is_gil_enabled", lambda: True)():
+            self._native = native
             threading.Thread(target=self._look, name="loadeval-code", daemon=True).start()
-        except RuntimeError:  # there can be no more threads
-            self._state.close()
-            raise
 
     def stop(self) -> None:
         """Stop looking, for good."""
@@ -114,28 +104,26 @@ class CodeSampler:
 
     def _look(self) -> None:
         self._flushed_ns = time.perf_counter_ns()
-        # If it fails, only lines of code are missing. No other thread closes what this one reads.
-        with suppress(Exception), closing(self._state):
-            if self._in_training:
-                while not self._until_stopped.acquire(timeout=INTERVAL_IN_TRAINING_S):
-                    self._count()
-                return
-            for short_s in cycle(BEFORE_LOOKING_S):
-                if self._until_stopped.acquire(timeout=INTERVAL_S):
-                    return
-                if self._busy[0] == self._thread:
+        waits_s = cycle(BEFORE_LOOKING_S)
+        interval_s = INTERVAL_IN_TRAINING_S if self._in_training else INTERVAL_S
+        # If it fails, only lines of code are missing.
+        with suppress(Exception), closing(ThreadState(self._thread, self._native)) as state:
+            while state.tells and not self._until_stopped.acquire(timeout=interval_s):
+                if self._in_training:
+                    self._count(state)
+                elif self._busy[0] == self._thread:
                     with short_switches():
-                        if self._until_stopped.acquire(timeout=short_s):
+                        if self._until_stopped.acquire(timeout=next(waits_s)):
                             return
-                        self._count()
+                        self._count(state)
 
-    def _count(self) -> None:
+    def _count(self, state: ThreadState) -> None:
         if self._busy[0] != self._thread:
             return
         with nothing_collected():
-            counts = self.counts[self._stage()]  # before the frames: both of one moment
+            counts = self.counts[self._stage[0]]  # before the frames: both of one moment
             place, leaf, call = self._place()
-        blocked_in = self._state.blocked_in()
+        blocked_in = state.blocked_in()
         if not place:
             return
         kind, what = ("running", leaf) if blocked_in is None else ("blocked", blocked_in or leaf)
@@ -200,28 +188,23 @@ def called_by(code: CodeType, offset: int, names: dict[str, Any]) -> str:
     if first is None or last is None or begin is None or end is None:
         return ""
     lines = linecache.getlines(code.co_filename)[first - 1 : last]
-    text = "".join(lines)
-    if not text or "\\" in text:  # an escape may be warned of
+    source = "".join(lines).encode()
+    if not source or b"\\" in source:  # an escape may be warned of
         return ""
-    source = text.encode()
     try:
         call = ast.parse(source[begin : len(source) - len(lines[-1].encode()) + end], mode="eval")
     except (SyntaxError, ValueError):  # of a file that has changed since
         return ""
-    if not isinstance(call.body, ast.Call):
-        return ""
-    parts, function = [], call.body.func
+    parts, function = [], getattr(call.body, "func", None)
     while isinstance(function, ast.Attribute):
         parts.append(function.attr)
         function = function.value
     if isinstance(function, ast.Name):
         value = names.get(function.id)
-        if isinstance(value, ModuleType):
-            parts.append(value.__name__)
-        elif isinstance(value, BuiltinFunctionType):
+        if isinstance(value, BuiltinFunctionType):
             parts.append(f"{value.__module__ or 'builtins'}.{value.__name__}")
         else:
-            parts.append(function.id)
+            parts.append(value.__name__ if isinstance(value, ModuleType) else function.id)
     return ".".join(reversed(parts))
 
 

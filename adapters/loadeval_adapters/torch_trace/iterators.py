@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import struct
 import threading
 import weakref
 from collections import deque
-from contextlib import suppress
+from collections.abc import Callable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -27,13 +25,10 @@ from loadeval_adapters.torch_trace.channel import (
 )
 from loadeval_adapters.torch_trace.worker import Tracer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Measured = StageTimes | WorkerStart | CodeSamples
-    Note = Callable[[StageNote], object]
-    Pinned = dict[int, tuple[int, int, int]]
-    """Start and end of getting a batch, and nanoseconds of pinning it, by torch's number of it."""
+Measured = StageTimes | WorkerStart | CodeSamples
+Note = Callable[[StageNote], object]
+Pinned = dict[int, tuple[int, int, int]]
+"""Start and end of getting a batch, and nanoseconds of pinning it, by torch's number of it."""
 
 ROW = (
     *("batch", "requested_ns", "delivered_ns", "index_ns", "idx"),
@@ -78,7 +73,8 @@ class Epoch:
 class WatchedIterator:
     """An iterator of a DataLoader that is looked into; `epoch` is the one that it serves.
 
-    Whoever fetches for it tells by `channel`; None if nobody does.
+    Whoever fetches for it tells by `channel`; None if nobody does. While it is looked into, it has
+    `_hooks` in place of its methods.
     """
 
     _has_workers = True
@@ -87,11 +83,12 @@ class WatchedIterator:
         self.alive: Callable[[], Any] = weakref.ref(iterator)
         self.epoch: Epoch | None = None
         self.first_epoch: Epoch | None = None
-        self.is_closed = self._is_paused = False
+        self.is_closed, self._is_paused = False, True
         self._note, self._channel = note, channel
         workers = range(0 if channel is None else channel.workers)
         self._texts: dict[int, dict[str, Any]] = {worker: {} for worker in workers}
         self._versions = dict.fromkeys(workers, 0)
+        self._seen: dict[tuple[int, str, str, str], int] = {}
         self._sized: set[int] = set()
         self._hooks: dict[str, Any] = {}
 
@@ -102,21 +99,19 @@ class WatchedIterator:
             read = None if self._channel is None else self._channel.read_text(worker, known)
             if read is None:
                 continue
-            before, (self._versions[worker], text) = self._texts[worker], read
-            self._texts[worker], who = text, worker if self._has_workers else None
-            for message in text.get("notes", ()):
+            self._versions[worker], self._texts[worker] = read
+            for message in read[1].get("notes", ()):
                 self._note(StageNote(message))
-            for stage, kinds in text.get("code", {}).items():
-                old = before.get("code", {}).get(stage, {})
-                more = {
-                    kind: {
-                        place: count - old.get(kind, {}).get(place, 0)
-                        for place, count in counts.items()
-                        if count > old.get(kind, {}).get(place, 0)
-                    }
-                    for kind, counts in kinds.items()
-                }
+            for stage, kinds in read[1].get("code", {}).items():
+                more: dict[str, dict[str, int]] = {kind: {} for kind in kinds}
+                for kind, counts in kinds.items():
+                    for place, count in counts.items():
+                        before = self._seen.get((worker, stage, kind, place), 0)
+                        if count > before:
+                            more[kind][place] = count - before
+                            self._seen[worker, stage, kind, place] = count
                 if any(more.values()):
+                    who = worker if self._has_workers else None
                     samples.append(CodeSamples(who, **more, stage=stage))
         return samples
 
@@ -127,9 +122,10 @@ class WatchedIterator:
         words = b"".join([record.ljust(STRIDE * WORD, b"\xff") for record in records])
         record = np.frombuffer(words, np.int64).reshape(-1, STRIDE)
         # Where in_order=False lets batches overtake, one may have been written over another.
-        is_its_own = (record[:, 0] == own["idx"]) & (record[:, FIXED - 1] == own["idx"])
+        is_its_own = (record[:, 0] == own["idx"]) & (record[:, FIXED - 1] == own.pop("idx"))
         record = np.where(is_its_own[:, None], record, UNKNOWN)
         column = dict(zip(RECORD, record.T[:FIXED], strict=True))
+        del column["idx"], column["same_idx"]
         ready_ns, received_ns = column["pickle_start_ns"] + column["pickle_ns"], own["received_ns"]
         is_known = (received_ns != UNKNOWN) & (column["pickle_ns"] != UNKNOWN)
         receive_ns = np.maximum(received_ns - np.maximum(own.pop("get_start_ns"), ready_ns), 0)
@@ -149,9 +145,6 @@ class WatchedIterator:
                 for transform, value in by_transform.items():
                     self._sized.add(worker)
                     column_of(name, transform)[of_worker.argmax()] = value
-        for name in ("idx", "same_idx"):
-            column.pop(name)
-            own.pop(name, None)
         return StageTimes.of(
             epoch=epoch.number or 0,
             receive_ns=np.where(is_known, receive_ns, UNKNOWN),
@@ -160,26 +153,26 @@ class WatchedIterator:
             **column,
         )
 
-    def close(self) -> None:
-        """Leave the iterator as it was; workers stop looking at their next batch."""
-        self.epoch, self.is_closed = None, True
-        self._pause()
-        if self._channel is not None:
-            self._channel.words[Channel.OPEN] = Channel.CLOSED
-
     def look(self, on: bool) -> None:
         """Look into the iterator from the batch on that it gives next, or no longer."""
         iterator = self.alive()
         if on != self._is_paused or self.is_closed or iterator is None:
             return
         self._is_paused = not on
-        if not on:
+        if on:
+            self._resume(iterator)
+            vars(iterator).update(self._hooks)
+            if self.epoch is not None:
+                self.epoch.given = iterator._num_yielded  # noqa: SLF001 - torch has no public name
+        else:
             self._pause()
-            return
-        self._resume()
-        vars(iterator).update(self._hooks)
-        if self.epoch is not None:
-            self.epoch.given = iterator._num_yielded  # noqa: SLF001 - torch has no public name
+
+    def close(self) -> None:
+        """Leave the iterator as it was; workers stop looking at their next batch."""
+        self.epoch, self.is_closed = None, True
+        self._pause()
+        if self._channel is not None:
+            self._channel.words[Channel.OPEN] = Channel.CLOSED
 
     def _pause(self) -> None:
         iterator = self.alive()
@@ -188,7 +181,7 @@ class WatchedIterator:
         if self._channel is not None:
             self._channel.words[Channel.OPEN] = Channel.PAUSED
 
-    def _resume(self) -> None:
+    def _resume(self, iterator: Any) -> None:  # noqa: ARG002 - a subclass needs it
         if self._channel is not None:
             self._channel.words[Channel.OPEN] = Channel.LOOKING
 
@@ -207,42 +200,15 @@ class InTraining(WatchedIterator):
 
     _has_workers = False
 
-    def __init__(self, iterator: Any, note: Note, *, looks: bool) -> None:
+    def __init__(self, iterator: Any, note: Note) -> None:
         channel = Channel(1, 1, shared=False)
         super().__init__(iterator, note, channel)
         self.tracer = Tracer(channel, 0, in_training=True)
         weakref.finalize(iterator, self.tracer.close).atexit = False
-        own_fetcher = iterator._dataset_fetcher  # noqa: SLF001 - there is no other way in
-        self._fetcher: Callable[[], Any] = weakref.ref(own_fetcher)
-        self._is_paused = not looks
-        if looks:
-            self._resume()
-            vars(iterator).update(self._hooks)
-
-    def _pause(self) -> None:
-        super()._pause()
-        fetcher = self._fetcher()
-        if fetcher is not None:
-            vars(fetcher).pop("fetch", None)
-        self.tracer.pause()
-
-    def close(self) -> None:
-        """Leave the iterator and the dataset as they were. The iterator may still fetch."""
-        super().close()
-        self.tracer.make_way()
-
-    def _resume(self) -> None:
-        super()._resume()
-        iterator, tracer, alive, fetcher = self.alive(), self.tracer, self.alive, self._fetcher
-        if self._hooks:
-            tracer.resume()
-        else:
-            tracer.look_into(iterator._dataset)  # noqa: SLF001 - what it fetches from
-        present: Any = fetcher()
-        torchs = type(present).fetch
-        present.fetch = lambda index: tracer.fetch(torchs, fetcher(), index)
+        self._has_begun = False
+        alive, tracer, index_ns = self.alive, self.tracer, 0
         give, next_index = type(iterator)._next_data, type(iterator)._next_index  # noqa: SLF001 - torch has no public name
-        is_pinned, index_ns = iterator._pin_memory, 0  # noqa: SLF001 - torch has no public name
+        is_pinned = iterator._pin_memory  # noqa: SLF001 - torch has no public name
 
         def timed_next_index() -> Any:
             nonlocal index_ns
@@ -270,17 +236,38 @@ class InTraining(WatchedIterator):
                         tensors = tensors_in(batch)
                         if threading.current_thread() is not threading.main_thread():
                             self._note(IN_A_THREAD)
-                    record = struct.pack(
-                        f"{FIXED + len(spent)}q", 0, UNKNOWN, *words, *NOT_PICKLED, 0, *spent
-                    )
+                    record = (0, UNKNOWN, *words, *NOT_PICKLED, 0, *spent)
                     pin_ns = pinned_ns if is_pinned else UNKNOWN
                     row = requested_ns, delivered_ns, index_ns, 0, UNKNOWN, UNKNOWN, pin_ns, tensors
-                    epoch.add(row, record)
+                    epoch.add(row, struct.pack(f"{len(record)}q", *record))
                 except Exception as error:  # noqa: BLE001 - looking may not end a training
                     self._fail(error)
             return batch
 
         self._hooks.update(_next_data=timed_next_data, _next_index=timed_next_index)
+
+    def close(self) -> None:
+        """Leave the iterator and the dataset as they were. The iterator may still fetch."""
+        super().close()
+        self.tracer.make_way()
+
+    def _pause(self) -> None:
+        super()._pause()
+        iterator = self.alive()
+        if iterator is not None:
+            vars(iterator._dataset_fetcher).pop("fetch", None)  # noqa: SLF001 - there is no other way in
+        self.tracer.transforms.pause()
+
+    def _resume(self, iterator: Any) -> None:
+        super()._resume(iterator)
+        if self._has_begun:
+            self.tracer.transforms.resume()
+        else:
+            self._has_begun = True
+            self.tracer.look_into(iterator._dataset)  # noqa: SLF001 - what it fetches from
+        fetcher, tracer = iterator._dataset_fetcher, self.tracer  # noqa: SLF001 - there is no other way in
+        torchs, itself = type(fetcher).fetch, weakref.ref(fetcher)
+        fetcher.fetch = lambda index: tracer.fetch(torchs, itself(), index)
 
 
 class WithWorkers(WatchedIterator):
@@ -291,33 +278,22 @@ class WithWorkers(WatchedIterator):
     indices were drawn for batches that training has not got.
     """
 
-    def __init__(
-        self,
-        iterator: Any,
-        note: Note,
-        channel: Channel | None,
-        pins: Pinned,
-        *,
-        looks: bool,
-    ) -> None:
+    def __init__(self, iterator: Any, note: Note, channel: Channel | None, pins: Pinned) -> None:
         super().__init__(iterator, note, channel)
         self._processes: list[Any] = list(iterator._workers)  # noqa: SLF001 - there is no other way in
         self._not_started = set(self._texts)
-        self._dead: set[int] = set()
         self._pins = pins
         self.pickled: dict[int, dict[str, int]] = {}
         self.starting = 0, 0
         self.index_ns = 0
         self._receipts: dict[int, tuple[tuple[int, int, int], bytes]] = {}
         self._hook(iterator)
-        vars(iterator).update(self._hooks)
-        self.look(looks)
 
-    def _resume(self) -> None:
+    def _resume(self, iterator: Any) -> None:
         for of_batches in (self._receipts, self._pins):  # they were given meanwhile
             of_batches.clear()
         self.index_ns = 0
-        super()._resume()
+        super()._resume(iterator)
 
     def _hook(self, iterator: Any) -> None:
         alive, kind, channel = self.alive, type(iterator), self._channel
@@ -328,11 +304,7 @@ class WithWorkers(WatchedIterator):
         def timed_try_get_data(*args: Any, **kwargs: Any) -> Any:
             nonlocal last_idx
             start_ns = perf_counter_ns()
-            try:
-                got = get(alive(), *args, **kwargs)
-            except Exception:
-                self.look_for_dead()
-                raise
+            got = get(alive(), *args, **kwargs)
             end_ns = perf_counter_ns()
             if got[0] and type(got[1][0]) is int:
                 try:
@@ -371,8 +343,7 @@ class WithWorkers(WatchedIterator):
         )
 
     def take(self) -> list[Measured]:
-        """Lines of code, and how workers started; notes their deaths."""
-        self.look_for_dead()
+        """Lines of code, and how workers started."""
         taken, channel, epoch = super().take(), self._channel, self.first_epoch
         if channel is None or epoch is None or epoch.number is None:
             return taken
@@ -386,46 +357,3 @@ class WithWorkers(WatchedIterator):
                     sent["unpickling_ns"] = words[own + Channel.UNPICKLING_NS]
                 taken.append(WorkerStart(epoch.number, worker, *self.starting, *own_ns, **sent))
         return taken
-
-    def close(self) -> None:
-        """Leave the iterator as it was; the workers stop looking at their next batch."""
-        self.look_for_dead()
-        super().close()
-
-    def look_for_dead(self) -> None:
-        """Note which workers have died, and over what."""
-        with suppress(AttributeError):  # threads that stand for processes have no exit code
-            iterator = self.alive()
-            for worker, process in enumerate(self._processes):
-                code = _exit_code(process)
-                was_ended = code == -signal.SIGTERM and getattr(iterator, "_shutdown", True)
-                if code and not was_ended and worker not in self._dead:
-                    self._dead.add(worker)
-                    cause = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-                    died = f"worker {worker} (pid {process.pid}) died ({cause})"
-                    self._note(StageNote(died + self._over_what(worker), "worker died"))
-
-    def _over_what(self, worker: int) -> str:
-        if self._channel is None:
-            return ""
-        words, own = self._channel.words, self._channel.own(worker)
-        sample, batch = words[own + Channel.SAMPLE], words[own + Channel.BATCH]
-        if sample == Channel.NOT_SEEN:
-            return f" after it was asked for batch {batch}"
-        if sample == Channel.NO_SAMPLE:
-            return " between two batches"
-        if sample == Channel.COLLATING:
-            return f" while collating batch {batch}"
-        return f" while loading sample {sample} of batch {batch}"
-
-
-def _exit_code(process: Any) -> int | None:
-    """The `process.exitcode`, read so that torch can still ask how its child ended."""
-    popen = process._popen  # noqa: SLF001 - its poll() would take the answer away
-    code: int | None = popen.returncode
-    if code is None and hasattr(os, "waitid"):
-        with suppress(OSError):  # somebody else has asked
-            how = os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if how is not None:
-                code = how.si_status if how.si_code == os.CLD_EXITED else -how.si_status
-    return code

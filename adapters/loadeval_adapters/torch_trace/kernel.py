@@ -12,23 +12,18 @@ from http.client import HTTPConnection
 from pathlib import Path
 from threading import get_ident
 from time import perf_counter_ns, process_time_ns, thread_time_ns
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 from loadeval_adapters.torch_trace.channel import UNKNOWN
 
-try:
+if sys.platform == "linux":
     import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 Figures = tuple[int, ...]
-"""CPU time, that of other threads, time waiting for a CPU, bytes read, from disk, faults with the
-disk, faults without it, CPU time in the kernel."""
-UNKNOWN_FIGURES: Figures = (UNKNOWN,) * 8
-BY_THREAD = getattr(resource, "RUSAGE_THREAD", None)
+"""CPU time, that of other threads, time waiting for a CPU, bytes read, from disk, faults without
+the disk, CPU time in the kernel."""
+UNKNOWN_FIGURES: Figures = (UNKNOWN,) * 7
 UNREAD = (UNKNOWN, UNKNOWN)
 LEAST_GAP_NS, MOST_GAP_NS, NEVER = 500_000_000, 30 * 10**9, 1 << 63
 MEMORY_SHARE = 0.01
@@ -55,11 +50,10 @@ class KernelFile:
     """
 
     def __init__(self, path: str) -> None:
-        self._identity: tuple[int, int] | None = None
         self._file = UNKNOWN
         with suppress(OSError):  # the kernel has no such file
             self._file = os.open(path, os.O_RDONLY)
-            self._identity = _identity(self._file)
+            self._own = os.fstat(self._file)
 
     def read(self) -> bytes:
         """What it says now, b"" where there is none. Raises OSError where the program closed it."""
@@ -69,13 +63,8 @@ class KernelFile:
         """Close it, unless the program has."""
         file, self._file = self._file, UNKNOWN
         with suppress(OSError):  # the program has
-            if file >= 0 and _identity(file) == self._identity:
+            if file >= 0 and os.path.samestat(os.fstat(file), self._own):
                 os.close(file)
-
-
-def _identity(file: int) -> tuple[int, int]:
-    state = os.fstat(file)
-    return state.st_dev, state.st_ino
 
 
 class Consumption:
@@ -105,7 +94,7 @@ class Consumption:
         if get_ident() != self._thread:
             self.close()
             self._open()
-        queued = read = disk = major = minor = system = UNKNOWN
+        queued = read = disk = UNKNOWN
         sched, used_bytes = self._sched.read(), self._io.read()
         if sched:
             queued = int(sched.split()[1])
@@ -113,10 +102,11 @@ class Consumption:
             lines = used_bytes.split()
             read, disk = int(lines[1]) - self._own_bytes - len(sched), int(lines[9])
         self._own_bytes += len(sched) + len(used_bytes)
-        if BY_THREAD is not None:
-            used = resource.getrusage(BY_THREAD)
-            major, minor, system = used.ru_majflt, used.ru_minflt, int(used.ru_stime * 1e9)
-        return thread_time_ns(), process_time_ns(), queued, read, disk, major, minor, system
+        minor = system = UNKNOWN
+        if sys.platform == "linux":
+            used = resource.getrusage(resource.RUSAGE_THREAD)
+            minor, system = used.ru_minflt, int(used.ru_stime * 1e9)
+        return thread_time_ns(), process_time_ns(), queued, read, disk, minor, system
 
     def since(self, began: int, took_ns: int) -> Figures:
         """What a batch has used, which began when this thread's CPU time was `began`.
@@ -149,13 +139,11 @@ class OwnMemory:
         """Its private and its shared bytes that were written to; UNREAD where none are due."""
         if perf_counter_ns() < self._due_ns:
             return UNREAD
-        cost_ns = thread_time_ns()
-        try:
+        cost_ns, lines = thread_time_ns(), []
+        with suppress(OSError):  # the kernel does not tell
             pages = int(Path("/proc/self/statm").read_bytes().split()[1])
-            is_small = pages * os.sysconf("SC_PAGE_SIZE") <= MOST_RESIDENT
-            lines = Path("/proc/self/smaps_rollup").read_bytes().splitlines() if is_small else []
-        except OSError:  # the kernel does not tell
-            lines = []
+            if pages * os.sysconf("SC_PAGE_SIZE") <= MOST_RESIDENT:
+                lines = Path("/proc/self/smaps_rollup").read_bytes().splitlines()
         if not lines:
             self._due_ns = NEVER
             return UNREAD
@@ -180,7 +168,7 @@ class ThreadState:
         self._before = self._moment()
 
     def close(self) -> None:
-        """Close the kernel's files; nothing can be asked afterwards. Called once."""
+        """Close the kernel's files; nothing can be asked afterwards."""
         for file in (self._stat, self._schedstat, self._wchan):
             file.close()
 

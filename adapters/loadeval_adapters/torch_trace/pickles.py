@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.utils.data  # noqa: F401 - a worker imports it before it unpickles, so it is not timed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 BEGIN_UNPICKLING = f"c{__name__}\nbegin_unpickling\n)R0".encode()
 """Opcodes of pickle that call that function and drop what it returns.
@@ -31,8 +29,8 @@ def timed_dump(
 ) -> Callable[..., None]:
     """Wrap the `dump` with which multiprocessing pickles the processes that it starts.
 
-    `took` gets, by the identity of each process that has `mark` among its arguments, when pickling
-    it began, how long that took, and how large the pickle is: columns of WorkerStart.
+    `took` gets columns of WorkerStart, by the identity of each process that has `mark` among its
+    arguments.
     """
 
     def timed(sent: Any, file: Any, *args: Any, **kwargs: Any) -> None:

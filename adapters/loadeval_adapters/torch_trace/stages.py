@@ -3,61 +3,65 @@
 from __future__ import annotations
 
 import functools
-import os
 import threading
 import weakref
-from collections import deque
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from multiprocessing import reduction
 from time import perf_counter_ns
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.data import dataloader
 from torch.utils.data._utils import pin_memory
 
 from loadeval import StageNote
 from loadeval_adapters.torch_trace.channel import UNKNOWN, Channel, is_of_a_signal
-from loadeval_adapters.torch_trace.iterators import Epoch, InTraining, WithWorkers
+from loadeval_adapters.torch_trace.iterators import (
+    Epoch,
+    InTraining,
+    Measured,
+    Pinned,
+    WatchedIterator,
+    WithWorkers,
+)
 from loadeval_adapters.torch_trace.pickles import timed_dump
 from loadeval_adapters.torch_trace.worker import WorkerInit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    from loadeval_adapters.torch_trace.iterators import Measured, Pinned, WatchedIterator
 
 NOT_TORCHS = "the loader has an iterator of its own kind, into which loadeval cannot look"
 STARTED_BEFORE = (
     "the loader's workers were started before the measurement, so what they do is not timed; "
     "create the LoaderEvaluator before the first epoch"
 )
-NO_WORKER_INIT = "the loader's worker_init_fn cannot be set, so what its workers do is not timed"
+MAKES = "_get_iterator"
+"""The method with which a DataLoader makes its iterators."""
+
+_lock = threading.RLock()
+"""Held while an iterator is made with functions of ours in torch's modules."""
+_watched: weakref.WeakKeyDictionary[Any, WatchedIterator] = weakref.WeakKeyDictionary()
+"""What looks into an iterator, for whichever measurement of its loader."""
 
 
 class DataLoaderStages:
     """Times what happens inside torch's DataLoaders, in this process and in their workers.
 
-    `inside(loader)` is the DataLoader within what is iterated. While one of these is open, the
-    method that makes a DataLoader's iterators is ours, on its class; it alters nothing but what is
-    made for a loader that `begin` was called with.
+    `inside(loader)` is the DataLoader within what is iterated. From `begin` until its iterator is
+    made, a DataLoader has a method of ours that makes it.
     """
 
     def __init__(self, inside: Callable[[Any], Any]) -> None:
         self._inside = inside
-        self.iterators: list[WatchedIterator] = []
+        self._iterators: list[WatchedIterator] = []
         self._epochs: list[tuple[WatchedIterator, Epoch]] = []
-        self._notes: deque[StageNote] = deque()
+        self._notes: list[StageNote] = []
         self._noted: set[StageNote] = set()
-        self._kinds: set[type] = set()
         self._is_closed = self._has_counted_calls = False
         self._looks = True
-        _all.add(self)
 
     def look(self, on: bool) -> None:
         """See LoaderStages."""
         self._looks = on
-        for watched in self.iterators:
+        for watched in self._iterators:
             watched.look(on)
 
     def begin(self, loader: Any) -> Callable[[int], object]:
@@ -65,42 +69,42 @@ class DataLoaderStages:
         loader, epoch = self._inside(loader), Epoch()
         if self._is_closed or not isinstance(loader, dataloader.DataLoader):
             return epoch.known
-        begun = _begun.get(id(loader))
-        if begun is None or begun.stages is not self or begun.loader() is not loader:
-            begun = _begun[id(loader)] = Begun(loader, self)
-        begun.epoch = epoch
-        kind = next(kind for kind in type(loader).__mro__ if "_get_iterator" in vars(kind))
-        if kind not in self._kinds:
-            self._kinds.add(kind)
-            _patch(kind)
         kept = loader._iterator  # noqa: SLF001 - where a DataLoader keeps it
         is_next = loader.persistent_workers or getattr(
             loader, "_initial_iter_for_state_dict", False
         )
         if kept is not None and is_next:  # its workers live on, and this epoch is its next
-            watched = next((each for each in _watching() if each.alive() is kept), None)
-            if watched is None:
+            watched = _watched.get(kept)
+            if watched is None or watched.is_closed:
                 self._note(StageNote(STARTED_BEFORE))
                 watched = self._look_into(loader, kept, None, {})
-            self._serve(watched, loader)
+            self._serve(watched, epoch)
+            return epoch.known
+        alive = weakref.ref(loader)
+
+        def make() -> Any:
+            loader = alive()
+            vars(loader).pop(MAKES, None)
+            return self._make(loader, epoch)
+
+        vars(loader)[MAKES] = make
         return epoch.known
 
-    def _serve(self, watched: WatchedIterator | None, loader: Any) -> None:
-        """Let an iterator serve the epoch of `loader` that has begun, and that no other serves."""
-        begun = _begun[id(loader)]
-        epoch, begun.epoch = begun.epoch, None
+    def _serve(self, watched: WatchedIterator | None, epoch: Epoch) -> None:
         if watched is not None:
             watched.epoch = epoch
-            if epoch is not None:
-                watched.first_epoch = watched.first_epoch or epoch
-                self._epochs.append((watched, epoch))
+            watched.first_epoch = watched.first_epoch or epoch
+            self._epochs.append((watched, epoch))
 
-    def make(self, loader: Any, original: Callable[[Any], Any]) -> Any:
+    def _make(self, loader: Any, epoch: Epoch) -> Any:
         """Make an iterator of `loader`, and look into it."""
+        original = getattr(type(loader), MAKES)
+        if self._is_closed:
+            return original(loader)
         if loader.num_workers == 0:
             iterator = original(loader)
             with self._noting():
-                self._serve(self._look_into(loader, iterator, None, {}), loader)
+                self._serve(self._look_into(loader, iterator, None, {}), epoch)
             return iterator
         channel = None
         with self._noting():
@@ -111,18 +115,16 @@ class DataLoaderStages:
             channel.words[Channel.OPEN] = Channel.LOOKING if self._looks else Channel.PAUSED
         pins: dict[int, Pinned] = {}
         pickled: dict[int, dict[str, int]] = {}
-        with _swapped(loader, channel, pins, pickled) as (is_swapped, index_ns):
+        with _swapped(loader, channel, pins, pickled) as index_ns:
             start_ns = perf_counter_ns()
             iterator = original(loader)
             starting = start_ns, perf_counter_ns() - start_ns
         with self._noting():
-            if not is_swapped:
-                self._note(StageNote(NO_WORKER_INIT))
             of_queue = pins.setdefault(id(getattr(iterator, "_worker_result_queue", None)), {})
             watched = self._look_into(loader, iterator, channel, of_queue)
             if isinstance(watched, WithWorkers):
                 watched.pickled, watched.starting, watched.index_ns = pickled, starting, index_ns[0]
-            self._serve(watched, loader)
+            self._serve(watched, epoch)
         return iterator
 
     def _look_into(
@@ -133,13 +135,15 @@ class DataLoaderStages:
             return None
         watched: WatchedIterator
         if loader.num_workers:
-            watched = WithWorkers(iterator, self._note, channel, pins, looks=self._looks)
+            watched = WithWorkers(iterator, self._note, channel, pins)
         else:
-            for other in self.iterators:
+            for other in self._iterators:
                 if isinstance(other, InTraining):
                     other.tracer.make_way()  # code that knows the length may never read to the end
-            watched = InTraining(iterator, self._note, looks=self._looks)
-        self.iterators.append(watched)
+            watched = InTraining(iterator, self._note)
+        watched.look(self._looks)
+        self._iterators.append(watched)
+        _watched[iterator] = watched
         return watched
 
     def _note(self, note: StageNote) -> None:
@@ -162,11 +166,11 @@ class DataLoaderStages:
     def take(self) -> list[Measured | StageNote]:
         """See LoaderStages."""
         measured: list[Measured | StageNote] = []
-        for watched in list(self.iterators):
+        for watched in list(self._iterators):
             is_alive = watched.alive() is not None
             measured += watched.take()
             if not is_alive:
-                self.iterators.remove(watched)
+                self._iterators.remove(watched)
         for served in list(self._epochs):
             watched, epoch = served
             is_over = watched.alive() is None or watched.epoch is not epoch
@@ -175,78 +179,14 @@ class DataLoaderStages:
             if is_over and not epoch.rows:
                 self._epochs.remove(served)
         while self._notes:
-            measured.append(self._notes.popleft())
+            measured.append(self._notes.pop(0))
         return measured
 
     def close(self) -> None:
         """See LoaderStages."""
         self._is_closed = True
-        with _lock:
-            for key in [key for key, begun in list(_begun.items()) if begun.stages is self]:
-                _begun.pop(key, None)
-            for kind in self._kinds:
-                _unpatch(kind)
-            self._kinds.clear()
-        for watched in self.iterators:
+        for watched in self._iterators:
             watched.close()
-
-
-class Begun:
-    """A loader that is looked into: `epoch` has begun, and no iterator serves it yet."""
-
-    def __init__(self, loader: Any, stages: DataLoaderStages) -> None:
-        key = id(loader)
-        self.loader = weakref.ref(loader, lambda _: _begun.pop(key, None))
-        self.stages = stages
-        self.epoch: Epoch | None = None
-        self.is_making = False
-
-
-_lock = threading.RLock()
-"""Held while classes are patched, and while an iterator is made."""
-_begun: dict[int, Begun] = {}
-"""By the identity of the loader, which may have no hash."""
-_patches: dict[type, tuple[Any, Any, int]] = {}
-"""Our `_get_iterator` in each class, the one that it replaced, and how many need it."""
-_all: weakref.WeakSet[DataLoaderStages] = weakref.WeakSet()
-
-
-def _watching() -> Generator[WatchedIterator]:
-    """All that look into an iterator, for whichever measurement of its loader."""
-    for stages in list(_all):
-        yield from (watched for watched in stages.iterators if not watched.is_closed)
-
-
-def _patch(kind: type) -> None:
-    with _lock:
-        if kind in _patches:
-            ours, original, count = _patches[kind]
-            _patches[kind] = ours, original, count + 1
-            return
-        original = vars(kind)["_get_iterator"]
-
-        @functools.wraps(original)
-        def _get_iterator(self: Any) -> Any:
-            begun = _begun.get(id(self))
-            if begun is None or begun.is_making or begun.loader() is not self:
-                return original(self)
-            begun.is_making = True
-            try:
-                return begun.stages.make(self, original)
-            finally:
-                begun.is_making = False
-
-        _patches[kind] = _get_iterator, original, 1
-        kind._get_iterator = _get_iterator  # type: ignore[attr-defined]  # noqa: SLF001 - it has one
-
-
-def _unpatch(kind: type) -> None:
-    ours, original, count = _patches[kind]
-    _patches[kind] = ours, original, count - 1
-    # If another tool has replaced our method, its own calls ours.
-    if count == 1 and vars(kind)["_get_iterator"] is ours:
-        kind._get_iterator = original  # type: ignore[attr-defined]  # noqa: SLF001 - the class had it
-        del _patches[kind]
 
 
 @contextmanager
@@ -255,19 +195,17 @@ def _swapped(
     channel: Channel | None,
     pins: dict[int, Pinned],
     pickled: dict[int, dict[str, int]],
-) -> Generator[tuple[bool, list[int]]]:
+) -> Generator[list[int]]:
     """Let our functions be called by workers and the pinning thread of an iterator that is made.
 
-    Yields whether the workers will call ours, and how long this thread has drawn indices.
+    Yields how long this thread has drawn indices.
     """
     kind: Any = dataloader._BaseDataLoaderIter  # noqa: SLF001 - there is no public name
     torchs_pinning: Any = pin_memory
     taken_ns, thread = [0], threading.get_ident()
-    held = vars(loader)  # past a __setattr__ that notes what is set
     with _lock:
-        user, dump = held.get("worker_init_fn"), reduction.dump
+        user, dump = loader.worker_init_fn, reduction.dump
         loop, next_index = torchs_pinning._pin_memory_loop, kind._next_index  # noqa: SLF001 - torch has no public names
-        is_swapped = channel is not None and "worker_init_fn" in held
 
         @functools.wraps(next_index)
         def _next_index(self: Any) -> Any:
@@ -279,19 +217,18 @@ def _swapped(
             finally:
                 taken_ns[0] += perf_counter_ns() - start_ns
 
-        if channel is not None and is_swapped:
-            held["worker_init_fn"] = ours = WorkerInit(user, channel)
+        if channel is not None:
+            ours = WorkerInit(user, channel)
+            vars(loader)["worker_init_fn"] = ours  # past a __setattr__ that notes what is set
             reduction.dump = timed_dump(dump, ours, pickled)
-        if loader.pin_memory:
-            torchs_pinning._pin_memory_loop = _timed_loop(loop, pins)  # noqa: SLF001 - torch looks it up there
+        torchs_pinning._pin_memory_loop = _timed_loop(loop, pins)  # noqa: SLF001 - torch looks it up there
         kind._next_index = _next_index  # noqa: SLF001 - it has one
         try:
-            yield is_swapped, taken_ns
+            yield taken_ns
         finally:
             kind._next_index = next_index  # noqa: SLF001 - as it was
             torchs_pinning._pin_memory_loop = loop  # noqa: SLF001 - as it was
-            if is_swapped:
-                held["worker_init_fn"], reduction.dump = user, dump
+            vars(loader)["worker_init_fn"], reduction.dump = user, dump
 
 
 def _timed_loop(loop: Callable[..., None], pins: dict[int, Pinned]) -> Callable[..., None]:
@@ -317,14 +254,3 @@ def _timed_loop(loop: Callable[..., None], pins: dict[int, Pinned]) -> Callable[
         loop(SimpleNamespace(get=get), SimpleNamespace(put=put), *args)
 
     return timed_loop
-
-
-def _forget() -> None:
-    """Forget all loaders in a forked process, where nobody would ask about them."""
-    _begun.clear()
-    for watched in _watching():
-        watched.epoch = None
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_forget)

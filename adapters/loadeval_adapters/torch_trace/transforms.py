@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import functools
-import operator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import islice
 from threading import get_ident
 from time import perf_counter_ns
-from types import (
-    BuiltinFunctionType,
-    FunctionType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    MethodType,
-)
-from typing import TYPE_CHECKING, Any
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from loadeval_adapters.torch_trace.channel import MOST_TRANSFORMS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 DATASETS = {"dataset", "datasets", "base_dataset", "datapipe", "source_datapipe"}
 """Attributes that hold further datasets, whatever these are."""
@@ -35,65 +25,48 @@ TRANSFORMS = {
     *("feature_extractor", "normalize", "loader", "decode", "decoder", "fn", "func", "lambd"),
 }
 """Attributes that hold transforms, one or several; others may end with `transform(s)`."""
-FUNCTIONS = (
-    *(FunctionType, MethodType, BuiltinFunctionType),
-    *(MethodDescriptorType, MemberDescriptorType),
-)
-OPAQUE = (*FUNCTIONS, functools.partial, type)
+FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, functools.partial)
 DEEP, MANY = 12, 64
 """How deep transforms are looked for in one another, and the longest list that is looked into."""
 MOST_LOOKED_AT = 10_000
 """So many attributes and items are looked at, which takes some 10 ms."""
 OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 """Its hooks, and dicts of its parameters and modules."""
-FORWARDED = (
-    *("__len__", "__iter__", "__getitem__", "__contains__", "__bool__", "__repr__", "__str__"),
-    *("__eq__", "__ne__", "__hash__", "__enter__", "__exit__"),
-)
 TIMED = "_loadeval_timed_by"
-HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: its methods can be replaced
 
 
 class Transforms:
     """The transforms of a dataset: their `names`, and the time that each has `spent`.
 
     `spent` has nanoseconds without those of transforms inside it, and calls, in turns. They count
-    only in the thread that is the first item of `thread`; 0 is none. `in_training` tells that this
-    is the process that trains: classes that a model may have are left alone there.
+    only in the thread that is the first item of `thread`; 0 is none. While the first item of
+    `sizing` is true, `sized` gets how many numbers went into and came out of some, by name.
 
-    What a transform calls is timed by itself: what is in its attributes named like TRANSFORMS, and
-    under any name in its lists, tuples, dicts and torch's containers, nested too, and its child
-    modules. The rest of it is then named for its code, `Compose.__call__`. Not looked into are a
-    list of the object's own methods, which is its own code, and modules with parameters, which are
-    models. Nothing is asked of an object but what it holds: no property is read.
+    Looked for are attributes of datasets that are named like TRANSFORMS, and in a transform these,
+    its lists, tuples and dicts, and its child modules. One that has others inside is named for its
+    code, `Compose.__call__`. Modules with parameters are models, and left alone. Nothing is asked
+    of an object but what it holds: no property is read.
 
-    The class of a transform gets another `__call__`, so that the transform itself stays what it is.
-    Where that cannot be, as for functions and torch's own modules, a stand-in takes its place,
-    which differs from it in `is` and `type()` alone. `take_out` puts the transforms back for as
-    long as nothing is loaded, wherever they were moved in their list meanwhile; what a user's code
-    copies while it loads has the stand-ins.
-
-    While the first item of `sizing` is true, `sized` gets how many numbers went into and came out
-    of some of them, by name.
+    The class of a transform gets another `__call__`, so that the transform stays what it is. In
+    place of a function in an attribute, list or dict there is a TimedFunction, which `take_out`
+    removes for as long as nothing is loaded, wherever it was moved meanwhile.
     """
 
-    def __init__(self, *, in_training: bool = False) -> None:
+    def __init__(self) -> None:
         self.names: list[str] = []
         self.spent = [0] * (2 * MOST_TRANSFORMS)
         self.thread = [0]
         self.sizing = [False]
         self.sized: dict[str, list[tuple[int, int]]] = {}
         self._inside = [0]
-        self._in_training = in_training
         self._to_look_at = MOST_LOOKED_AT
-        self._parts = 0
-        self._walked: dict[int, Any] = {}
-        self._timed: dict[int, Any] = {}
+        self._seen: list[Any] = []
+        self._found: dict[int, bool] = {}
         self._slots: dict[type, dict[int, int]] = {}
-        self._holders: dict[int, Any] = {}
-        self._stand_ins: dict[int, Any] = {}
-        self._own: dict[int, Any] = {}
         self._classes: list[tuple[type, Any, Any]] = []
+        self._holders: dict[int, Any] = {}
+        self._timed: dict[int, Any] = {}
+        self._own: dict[int, Any] = {}
 
     def find(self, dataset: Any) -> None:
         """Time all transforms of `dataset` from now on."""
@@ -103,33 +76,34 @@ class Transforms:
             self.put_in()
 
     def put_in(self) -> None:
-        """Let the stand-ins be where what they stand for is."""
-        for holder in self._holders.values():
-            _exchange(holder, self._stand_ins)
+        """Let timed functions be where those are that they stand for."""
+        for held in self._holders.values():
+            _exchange(held, self._timed)
 
-    def take_out(self) -> bool:
-        """Let what they stand for be where the stand-ins are. Returns whether there are any."""
-        for holder in self._holders.values():
-            _exchange(holder, self._own)
-        return bool(self._holders)
+    def take_out(self) -> None:
+        """Let functions be where those are that stand for them."""
+        for held in self._holders.values():
+            _exchange(held, self._own)
 
     def pause(self) -> None:
         """Let transforms run as they were found, until `resume`."""
         self.take_out()
-        for kind, timed, call in self._classes:
-            _exchange_call(kind, timed, call)
+        for kind, timed, own in self._classes:
+            _exchange_call(kind, timed, own)
 
     def resume(self) -> None:
-        """Time their classes again; `put_in` does the same for those with a stand-in."""
-        for kind, timed, call in self._classes:
-            _exchange_call(kind, call, timed)
+        """Time them again."""
+        self.put_in()
+        for kind, timed, own in self._classes:
+            _exchange_call(kind, own, timed)
 
     def restore(self) -> None:
         """Leave everything as it was found."""
         self.pause()
+        for known in (self._holders, self._timed, self._own, self._found):
+            known.clear()  # the dataset may be freed now
         self._classes.clear()
-        for held in (self._holders, self._walked, self._timed, self._stand_ins, self._own):
-            held.clear()  # the dataset may be freed now
+        self._seen.clear()
 
     def sizes(self) -> dict[str, dict[str, float]]:
         """The numbers in a call's argument and in its result, by column of StageTimes."""
@@ -143,111 +117,117 @@ class Transforms:
         }
 
     def _look_into(self, dataset: Any, depth: int) -> None:
-        if depth > DEEP or id(dataset) in self._walked or issubclass(type(dataset), OPAQUE):
+        kind = type(dataset)
+        if depth > DEEP or id(dataset) in self._found or issubclass(kind, (*FUNCTIONS, type)):
             return
-        self._walked[id(dataset)] = dataset
-        self._look_at_attributes(dataset, depth, is_transform=False)
-
-    def _look_at_attributes(self, thing: Any, depth: int, *, is_transform: bool) -> None:
-        for holder, name, value in attributes_of(thing):
-            if self._to_look_at <= 0:
-                return
-            self._to_look_at -= 1
-            bare = name.strip("_")
-            if issubclass(type(value), Dataset) or bare in DATASETS:
+        self._note(dataset, found=False)
+        for held, name, value in self._attributes(dataset):
+            if issubclass(type(value), Dataset) or name.strip("_") in DATASETS:
                 is_several = issubclass(type(value), (list, tuple, dict))
-                several = islice(_items(value), MANY) if is_several else [(0, value)]
-                for _, dataset in several:
-                    self._look_into(dataset, depth + 1)
-            elif (
-                bare in TRANSFORMS
-                or bare.endswith(("transform", "transforms"))
-                or (is_transform and _holds_parts(thing, name, value))
-            ):
-                self._time_in(holder, value, depth + 1)
+                for _, each in list(_items(value))[:MANY] if is_several else [("", value)]:
+                    self._look_into(each, depth + 1)
+            elif _is_named_like_one(name):
+                self._time_in(held, value, depth + 1)
 
-    def _time_in(self, holder: Any, value: Any, depth: int) -> None:
-        timed = self._with_time(value, depth)
-        if timed is not value and holder is not None:
-            self._holders[id(holder)] = holder
-            self._stand_ins[id(value)] = timed
-            self._own[id(timed)] = value
+    def _note(self, thing: Any, *, found: bool) -> bool:
+        self._seen.append(thing)  # its identity stays its own
+        self._found[id(thing)] = found
+        return found
 
-    def _with_time(self, value: Any, depth: int) -> Any:
-        """What is to replace `value`: mostly itself, timed from now on."""
+    def _attributes(self, thing: Any) -> Iterator[tuple[Any, str, Any]]:
+        """What `thing` holds, without asking its class: the dict that has it, name and value."""
+        with suppress(AttributeError):  # it has slots alone
+            held = object.__getattribute__(thing, "__dict__")
+            is_module = issubclass(type(thing), nn.Module)
+            for holder in (held, held["_modules"]) if is_module else (held,):
+                for name, value in list(dict.items(holder)):
+                    self._to_look_at -= 1
+                    if self._to_look_at >= 0 and not (is_module and name in OF_EVERY_MODULE):
+                        yield holder, name, value
+
+    def _time_in(self, held: Any, value: Any, depth: int) -> bool:
+        """Time a transform, or those in a list, from now on; whether there are any."""
         kind = type(value)
-        is_held = issubclass(kind, (list, tuple, dict))
-        if id(value) in self._walked or depth > DEEP or not (callable(value) or is_held):
-            self._parts += id(value) in self._timed
-            return self._timed.get(id(value), value)
-        self._walked[id(value)] = value  # keeps its id from being reused
-        parts, timed = self._parts, value
-        if is_held:
-            timed = self._with_times(value, depth + 1)
-        elif _is_container(value):
-            # A model that trains may be one, too: it keeps its modules.
-            if not (self._in_training and _learns(value)):
-                self._with_times(vars(value)["_modules"], depth + 1)
-        elif not issubclass(kind, type):
-            if not issubclass(kind, OPAQUE):
-                is_model = issubclass(kind, nn.Module) and _learns(value)
-                self._look_at_attributes(value, depth, is_transform=not is_model)
-            timed = self._time(value, has_parts=self._parts > parts)
-            self._parts += 1
-        if self._parts > parts:
-            self._timed[id(value)] = self._timed[id(timed)] = timed
-        return timed
+        if id(value) in self._found:
+            return self._found[id(value)]
+        if issubclass(kind, FUNCTIONS):
+            return self._time_function(held, value)
+        is_list, is_module = issubclass(kind, (list, tuple, dict)), issubclass(kind, nn.Module)
+        if depth > DEEP or issubclass(kind, type) or not (is_list or callable(value)):
+            return False
+        if is_module and next(nn.Module.parameters(value), None) is not None:
+            return False  # a model
+        self._note(value, found=False)
+        if is_list:
+            if len(value) > MANY or self._to_look_at < len(value):
+                return False
+            self._to_look_at -= len(value)
+            parts = [(value, part) for _, part in _items(value)]
+        else:
+            parts = [
+                (holder, part)
+                for holder, name, part in self._attributes(value)
+                if _is_named_like_one(name)
+                or issubclass(type(part), (list, tuple, dict, nn.Module))
+            ]
+        has_parts = sum(self._time_in(*part, depth + 1) for part in parts) > 0  # all are timed
+        # A user knows what holds torch's own modules, and these may be a model's, too.
+        is_own = not is_list and not kind.__module__.startswith(("torch.nn", "torch.jit"))
+        is_timed = is_own and self._time_class(value, has_parts=has_parts)
+        return self._note(value, found=is_timed or has_parts)
 
-    def _with_times(self, held: Any, depth: int) -> Any:
-        """What is to replace a list, tuple or dict, whose items are timed from now on."""
-        if len(held) > MANY or self._to_look_at < len(held):
-            return held
-        self._to_look_at -= len(held)
-        if type(held) is tuple:
-            timed = tuple([self._with_time(item, depth) for item in held])
-            return held if all(map(operator.is_, timed, held)) else timed
-        for _, item in _items(held):
-            self._time_in(held, item, depth)
-        return held
-
-    def _time(self, item: Any, *, has_parts: bool) -> Any:
-        """Time `item` by its class, or by a stand-in; return it untimed once there are too many."""
-        kind = type(item)
-        is_others = getattr(kind.__call__, TIMED, self) is not self  # of another epoch that lives
-        if is_others or len(self.names) == MOST_TRANSFORMS:
-            return item
-        name, slot = _code_name(kind) if has_parts else _name(item), 2 * len(self.names)
-        # The classes of functions cannot be changed, and those of a model are to be left alone.
-        is_left_alone = (
-            issubclass(kind, OPAQUE)
-            or kind.__module__.startswith(("torch.nn", "torch.jit"))
-            or (self._in_training and hasattr(kind, "named_parameters"))
-            or not kind.__flags__ & HEAP_TYPE
-        )
-        stand_in = item
-        if is_left_alone or not self._time_class(kind, id(item), slot):
-            stand_in = _stand_in(item, staticmethod(self._timed_call(item, {}, slot, 0)))
+    def _new_slot(self, name: str) -> int | None:
+        """The place of another transform in `spent`; None if there are too many."""
+        slot = 2 * len(self.names)
+        if len(self.names) == MOST_TRANSFORMS:
+            return None
         same = sum(1 for other in self.names if other == name or other.startswith(f"{name} ("))
         self.names.append(f"{name} ({same + 1})" if same else name)
-        return stand_in
+        return slot
 
-    def _time_class(self, kind: type, item: int, slot: int) -> bool:
+    def _time_function(self, held: Any, function: Any) -> bool:
+        is_own = type(function) is MethodType and id(function.__self__) in self._found
+        if is_own or not issubclass(type(held), (list, dict)):
+            return False
+        if id(function) not in self._timed:
+            named = function
+            while issubclass(type(named), functools.partial):
+                named = named.func
+            name = getattr(named, "__name__", None) or type(named).__name__
+            slot = self._new_slot("lambda" if name == "<lambda>" else name)
+            if slot is None:
+                return False
+            timed = TimedFunction(function, self._timed_call(function, {}, slot, 0))
+            self._timed[id(function)], self._own[id(timed)] = timed, function
+        self._holders[id(held)] = held
+        return True
+
+    def _time_class(self, item: Any, *, has_parts: bool) -> bool:
+        kind = type(item)
+        if getattr(kind.__call__, TIMED, self) is not self:  # of another epoch that lives
+            return False
+        slot = self._new_slot(_code_name(kind) if has_parts else kind.__name__)
+        if slot is None:
+            return False
         for base in kind.__mro__:
             if "__call__" in vars(base) and base in self._slots:
-                self._slots[base][item] = slot
+                self._slots[base][id(item)] = slot
                 return True
-        call: Any = vars(kind).get("__call__")
-        slots = {item: slot}
+        own: Any = vars(kind).get("__call__")
+        slots = {id(item): slot}
         timed = functools.wraps(kind.__call__)(self._timed_call(kind.__call__, slots, slot, 1))
         try:
             type.__setattr__(kind, "__call__", timed)  # past a metaclass that refuses assignments
-        except TypeError:
+        except TypeError:  # it is not written in Python
+            self.names.pop()
             return False
         self._slots[kind] = slots
-        self._classes.append((kind, timed, call))
+        self._classes.append((kind, timed, own))
         return True
 
-    def _timed_call(self, call: Any, slots: dict[int, int], first: int, place: int) -> Any:
+    def _timed_call(
+        self, call: Any, slots: dict[int, int], first: int, place: int
+    ) -> Callable[..., Any]:
         """`call`, timed in the `first` slot; where it is a method, in that of its object.
 
         A copy that a dataset makes of a transform counts as the first one of its class. What is
@@ -255,15 +235,13 @@ class Transforms:
         """
         spent, inside, thread, sizing = self.spent, self._inside, self.thread, self.sizing
 
-        def size(slot: int, args: tuple[Any, ...]) -> int | None:
-            self.sized.setdefault(self.names[slot // 2], [])
-            return elements_of(args[place]) if len(args) > place else None
-
         def timed(*args: Any, **kwargs: Any) -> Any:
             if get_ident() != thread[0]:
                 return call(*args, **kwargs)
-            slot = slots.get(id(args[0]), first) if place else first
-            before = size(slot, args) if sizing[0] else None
+            slot, before = slots.get(id(args[0]), first) if place else first, None
+            if sizing[0]:
+                sized = self.sized.setdefault(self.names[slot // 2], [])
+                before = elements_of(args[place]) if len(args) > place else None
             outside = inside[0]
             inside[0] = 0
             start = perf_counter_ns()
@@ -276,11 +254,39 @@ class Transforms:
                 spent[slot + 1] += 1
                 inside[0] = outside + took
             if before is not None and (after := elements_of(result)) is not None:
-                self.sized[self.names[slot // 2]].append((before, after))
+                sized.append((before, after))
             return result
 
         setattr(timed, TIMED, self)
         return timed
+
+
+class TimedFunction:
+    """Stands for a function that is timed: its `is` and `type()` alone differ."""
+
+    def __init__(self, own: Any, timed: Callable[..., Any]) -> None:
+        self.own = own
+        self._timed = timed
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """That of the function, for isinstance()."""
+        return type(self.own)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """What the function returns."""
+        return self._timed(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.own, name)
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        """Its copies and pickles are those of the function."""
+        return _itself, (self.own,)
+
+
+def _itself(item: Any) -> Any:
+    return item
 
 
 def elements_of(x: Any) -> int | None:
@@ -296,36 +302,6 @@ def elements_of(x: Any) -> int | None:
     return None
 
 
-def _stand_in(item: Any, timed: staticmethod[..., Any]) -> Any:
-    """An object like `item` in all but `type()`; its copies and pickles are `item`'s."""
-
-    def get(_: Any, name: str) -> Any:
-        if name == "__reduce_ex__":
-            return lambda _protocol: (_itself, (item,))
-        return getattr(item, name)
-
-    def forwarding(method: Any) -> Any:
-        return lambda _, *args: method(item, *args)
-
-    methods: dict[str, Any] = {
-        name: forwarding(getattr(type(item), name))
-        for name in FORWARDED
-        if hasattr(type(item), name)
-    }
-    methods |= {
-        "__slots__": (),
-        "__call__": timed,
-        "__getattribute__": get,
-        "__setattr__": lambda _, name, value: setattr(item, name, value),
-        "__delattr__": lambda _, name: delattr(item, name),
-    }
-    return type(type(item).__name__, (), methods)()
-
-
-def _itself(item: Any) -> Any:
-    return item
-
-
 def _exchange_call(kind: type, present: Any, other: Any) -> None:
     """Replace the `present` method of a class, unless another tool has; None: it is inherited."""
     if vars(kind).get("__call__") is not present:
@@ -336,11 +312,13 @@ def _exchange_call(kind: type, present: Any, other: Any) -> None:
         type.__setattr__(kind, "__call__", other)
 
 
-def _name(item: Any) -> str:
-    while issubclass(type(item), functools.partial):
-        item = item.func
-    name = item.__name__ if issubclass(type(item), FUNCTIONS) else type(item).__name__
-    return "lambda" if name == "<lambda>" else name
+def _exchange(held: Any, others: dict[int, Any]) -> None:
+    """Replace each item of a list or dict that `others` has another for, by its identity."""
+    # Past a class that refuses or notes assignments.
+    replace: Any = dict.__setitem__ if issubclass(type(held), dict) else list.__setitem__
+    for key, value in list(_items(held)):
+        if id(value) in others:
+            replace(held, key, others[id(value)])
 
 
 def _code_name(kind: type) -> str:
@@ -354,74 +332,14 @@ def _code_name(kind: type) -> str:
     return name if name.endswith(f".{method}") else f"{kind.__name__}.{method}"
 
 
-def _holds_parts(thing: Any, name: str, value: Any) -> bool:
-    """Whether `value`, which a transform holds under any name, may have what that calls."""
-    kind = type(value)
-    if name in OF_EVERY_MODULE and issubclass(type(thing), nn.Module):
-        return False
-    if issubclass(kind, (list, tuple, dict)):
-        return len(value) <= MANY and not any(
-            type(item) is MethodType and item.__self__ is thing for _, item in _items(value)
-        )
-    if issubclass(kind, nn.Module):
-        is_torchs = kind.__module__.startswith("torch.")
-        return (_is_container(value) or not is_torchs) and not _learns(value)
-    return False
+def _is_named_like_one(name: Any) -> bool:
+    bare = str(name).strip("_")
+    return bare in TRANSFORMS or bare.endswith(("transform", "transforms"))
 
 
-def _learns(module: nn.Module) -> bool:
-    """Whether it has parameters, as a model has; none of its methods is called."""
-    modules, seen = [module], {id(module)}
-    for inner in modules:
-        held = object.__getattribute__(inner, "__dict__")
-        if any(parameter is not None for parameter in held.get("_parameters", {}).values()):
-            return True
-        for child in held.get("_modules", {}).values():
-            if child is not None and id(child) not in seen:
-                seen.add(id(child))
-                modules.append(child)
-    return False
-
-
-def _is_container(value: Any) -> bool:
-    """Whether `value` is a container of torch's, which only calls what is in it."""
-    kind = type(value)
-    if issubclass(kind, nn.Sequential):
-        return kind.forward is nn.Sequential.forward
-    return issubclass(kind, (nn.ModuleList, nn.ModuleDict))
-
-
-def attributes_of(thing: Any) -> Iterator[tuple[Any, str, Any]]:
-    """What `thing` itself holds, without asking its class for anything.
-
-    Each with the dict that has it; None for a slot.
-    """
-    with suppress(AttributeError):  # it has slots alone
-        held = object.__getattribute__(thing, "__dict__")
-        if issubclass(type(held), dict):
-            modules = dict.get(held, "_modules")  # of an nn.Module
-            for holder in (held, modules) if issubclass(type(modules), dict) else (held,):
-                for name, value in list(islice(_items(holder), MOST_LOOKED_AT)):
-                    yield holder, name, value
-    for kind in type(thing).__mro__:
-        for name, member in list(vars(kind).items()):
-            if isinstance(member, MemberDescriptorType):
-                with suppress(AttributeError):  # it was not set
-                    yield None, name, member.__get__(thing)
-
-
-def _items(held: Any) -> Iterable[tuple[Any, Any]]:
+def _items(held: Any) -> Iterator[tuple[Any, Any]]:
     """The keys and values of a dict, or of a list or tuple, past any method of its class."""
     if issubclass(type(held), dict):
-        return dict.items(held)
+        return iter(dict.items(held))
     base = list if issubclass(type(held), list) else tuple
     return enumerate(base.__iter__(held))
-
-
-def _exchange(holder: Any, others: dict[int, Any]) -> None:
-    """Let each value in `holder` whose identity is in `others` be replaced by that one."""
-    # Past a class that refuses or notes assignments.
-    replace: Any = dict.__setitem__ if issubclass(type(holder), dict) else list.__setitem__
-    for key, value in list(_items(holder)):
-        if id(value) in others:
-            replace(holder, key, others[id(value)])

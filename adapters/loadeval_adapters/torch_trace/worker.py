@@ -6,10 +6,12 @@ import operator
 import os
 import struct
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing import queues, util
 from threading import get_ident
 from time import perf_counter_ns, thread_time_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.data import Subset, get_worker_info
 from torch.utils.data._utils import fetch
@@ -27,12 +29,9 @@ from loadeval_adapters.torch_trace.kernel import (
 )
 from loadeval_adapters.torch_trace.transforms import Transforms
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Fetch = Callable[[Any, Any], Any]
-    Taken = tuple[tuple[int, ...], tuple[int, ...]]
-    """The words of a batch's record from `samples` to `requests`, and those of its transforms."""
+Fetch = Callable[[Any, Any], Any]
+Taken = tuple[tuple[int, ...], tuple[int, ...]]
+"""The words of a batch's record from `samples` to `requests`, and those of its transforms."""
 
 WORTH_NS = 1_000_000
 """The kernel is asked only after a batch that took at least this long, and before the next."""
@@ -58,54 +57,26 @@ PLACE = "_loadeval_place"
 IN_THREADS = "the workers are threads: what they do is not timed"
 
 
-class WorkerInit:
-    """Stands in for a user's `worker_init_fn`: calls it, and then times this worker."""
-
-    def __init__(self, user: Callable[[int], object] | None, channel: Channel) -> None:
-        self.user, self.channel = user, channel
-        self._training = os.getpid()
-
-    def __call__(self, worker: int) -> None:
-        """Called in the worker, as the user's is."""
-        began_ns = perf_counter_ns()
-        if self.user is not None:
-            self.user(worker)
-        ready_ns, channel = perf_counter_ns(), self.channel
-        try:
-            if os.getpid() == self._training:
-                channel.write_text(worker, {"notes": [IN_THREADS]})
-                return
-            _Worker(channel, worker)
-            own = channel.own(worker)
-            channel.words[own + Channel.UNPICKLING_NS] = began_ns - pickles.unpickling_began_ns
-            channel.words[own + Channel.INIT_NS] = ready_ns - began_ns
-            channel.words[own + Channel.READY_NS] = began_ns
-        except Exception as error:  # noqa: BLE001 - measuring may not end a training
-            note = f"worker {worker} is not looked into ({type(error).__name__}: {error})"
-            channel.write_text(worker, {"notes": [note]})
-
-
 class Tracer:
     """Times what torch's fetchers do for each batch, and tells by `channel` what is to be known."""
 
     def __init__(self, channel: Channel, worker: int, *, in_training: bool = False) -> None:
-        self._taken: Taken | None = None
-        self.transforms = Transforms(in_training=in_training)
+        self.transforms = Transforms()
+        self.stage = ["fetch"]
         self.code = CodeSampler(
-            *(self.transforms.thread, self._stage, Tracer.fetch.__code__, self.flush),
+            *(self.transforms.thread, self.stage, Tracer.fetch.__code__, self.flush),
             in_training=in_training,
         )
         self.ended: Callable[[], object] = self.transforms.restore
+        self._taken: Taken | None = None
         self._channel, self._worker = channel, worker
-        self._words, self._sample = channel.words, channel.own(worker) + Channel.SAMPLE
         self._in_training = in_training
         self._notes: list[str] = []
         self._consumption = Consumption()
         self._memory = None if in_training else OwnMemory()
         self._counter = CallCounter() if channel.words[Channel.COUNTS_CALLS] else None
-        self._calls = UNCOUNTED
         self._last_ns = WORTH_NS
-        self._is_fetching = self._is_sized = self._takes_out = self._is_over = False
+        self._is_fetching = self._is_sized = self._is_over = False
         self._lock = threading.RLock()  # a finalizer may run while it is held
 
     def take(self) -> Taken | None:
@@ -120,24 +91,19 @@ class Tracer:
         except Exception as error:  # noqa: BLE001 - those found before it are timed
             self._notes.append(f"not all transforms are timed ({type(error).__name__}: {error})")
         if self._in_training:  # the program may look at its transforms between batches
-            self._takes_out = self.transforms.take_out()
+            self.transforms.take_out()
         self.flush()
 
-    def _stage(self) -> str:
-        return "collate" if self._words[self._sample] == Channel.COLLATING else "fetch"
-
     def flush(self) -> None:
-        """Tell what is known so far; of many lines of code the most frequent, as there is room."""
-        text: dict[str, Any] = {
-            "names": self.transforms.names,
-            "sizes": self.transforms.sizes(),
-            "notes": self._notes,
-        }
+        """Tell what is known so far."""
         with self._lock:
-            for most in (None, 50, 20, 0):
-                text["code"] = self.code.most_common(most)
-                if self._channel.write_text(self._worker, text):
-                    return
+            text = {
+                "names": self.transforms.names,
+                "sizes": self.transforms.sizes(),
+                "notes": self._notes,
+                "code": self.code.most_common(),
+            }
+            self._channel.write_text(self._worker, text)
 
     def fail(self, error: Exception) -> None:
         """Stop looking, and say why. Raises what a signal's handler raised."""
@@ -159,95 +125,88 @@ class Tracer:
         self.make_way()
         self._consumption.close()
 
-    def pause(self) -> None:
-        """Let the dataset be as it was found. Called by what fetches, or beside it in training."""
-        self._words[self._sample] = Channel.NOT_SEEN
-        self.transforms.pause()
-
-    def resume(self) -> None:
-        """Look again. In training, stand-ins are put in for each batch."""
-        self.transforms.resume()
-        if not self._in_training:
-            self.transforms.put_in()
-
     def fetch(self, torchs: Fetch, fetcher: Any, index: Any) -> Any:
         """What `torchs`, torch's own fetch, returns."""
         if self._is_over or self._is_fetching:  # for a loader that the dataset itself reads
             return torchs(fetcher, index)
         self._taken, self._is_fetching = None, True
+        reading: Reading | None = None
         try:
-            memory = UNREAD if self._memory is None else self._memory.take()
-            cpu_ns = self._begin()
+            cpu_ns, memory = self._begin()
+            if torchs in KNOWN:
+                reading = Reading(fetcher, index, self.stage)
         except Exception as error:  # noqa: BLE001 - measuring may not end a training
-            self._idle()
+            self._end(reading)
             self.fail(error)
             return torchs(fetcher, index)
-        reading: Reading | None = None
-        start_ns = perf_counter_ns()
+        is_by_sample = reading is not None and reading.is_by_sample
+        calls, start_ns = UNCOUNTED, perf_counter_ns()
         try:
-            if torchs in KNOWN:
-                reading = Reading(fetcher, index, self._words, self._sample)
-            is_by_sample = reading is not None and reading.is_by_sample
             batch = torchs(fetcher, reading if is_by_sample else index)
             end_ns = perf_counter_ns()
         finally:
-            if reading is not None:
-                reading.end()
-            self._idle()
+            calls = self._end(reading)
         try:
-            if reading is None:
-                found = _length(index), start_ns, end_ns - start_ns, 0, UNKNOWN, UNKNOWN
-                self._note_once(UNEXPECTED)
-            else:
-                read_ns = reading.read_ns
-                times = start_ns, read_ns - start_ns, end_ns - read_ns
-                found = reading.samples, *times, reading.slowest_ns, reading.slowest
-            took_ns, figures = end_ns - start_ns, UNKNOWN_FIGURES
-            if took_ns >= WORTH_NS or self._last_ns >= WORTH_NS:
-                figures = self._consumption.since(cpu_ns, took_ns)
-            self._last_ns = took_ns
-            spent = tuple(self.transforms.spent[: 2 * len(self.transforms.names)])
-            self._taken = (*found, *figures, *memory, *self._calls), spent
-            if not self._is_sized:
-                self._is_sized = True
-                self.flush()
-            if self._in_training and took_ns >= WORTH_NS and not self.code.is_started:
-                self.code.start(get_ident(), threading.get_native_id())
+            self._note(reading, index, start_ns, end_ns, (cpu_ns, memory, calls))
         except Exception as error:  # noqa: BLE001 - measuring may not end a training
             self.fail(error)
         return batch
 
-    def _note_once(self, note: str) -> None:
-        if note not in self._notes:
-            self._notes.append(note)
-
-    def _begin(self) -> int:
-        """Put everything into place that times a batch; returns this thread's CPU time so far."""
-        transforms = self.transforms
-        if self._takes_out:
+    def _begin(self) -> tuple[int, tuple[int, int]]:
+        """Put into place what times a batch; returns this thread's CPU time and memory so far."""
+        transforms, size = self.transforms, 2 * len(self.transforms.names)
+        memory = UNREAD if self._memory is None else self._memory.take()
+        if self._in_training:
             transforms.put_in()
-        if size := 2 * len(transforms.names):
-            transforms.spent[:size] = [0] * size
+        transforms.spent[:size] = [0] * size
         transforms.sizing[0], transforms.thread[0] = not self._is_sized, get_ident()
-        self._words[self._sample] = Channel.NOT_SEEN
+        self.stage[0] = "fetch"
         asks = self._last_ns >= WORTH_NS
         cpu_ns = self._consumption.start() if asks else thread_time_ns()
         if self._counter is not None and self._is_sized:  # once what is opened once is open
             self._counter.start(self._last_ns)
-        return cpu_ns
+        return cpu_ns, memory
 
-    def _idle(self) -> None:
-        """Note that nothing is fetched; what was put into place for a batch is taken out."""
+    def _end(self, reading: Reading | None) -> tuple[int, int, int]:
+        """Leave everything as it was before the batch; returns the calls that were counted."""
+        calls = UNCOUNTED
+        if self._counter is not None and self._is_sized:
+            calls, self._counter = self._counter.stop(), None
+        if reading is not None:
+            reading.end()
+        if self._in_training:
+            self.transforms.take_out()
         self._is_fetching, self.transforms.thread[0] = False, 0
-        self._words[self._sample] = Channel.NO_SAMPLE
-        try:
-            self._calls = UNCOUNTED
-            if self._counter is not None and self._is_sized:
-                self._calls, self._counter = self._counter.stop(), None
-            if self._takes_out:
-                self.transforms.take_out()
-        except Exception as error:  # noqa: BLE001 - measuring may not end a training
-            self.fail(error)
+        return calls
+
+    def _note(
+        self,
+        reading: Reading | None,
+        index: Any,
+        start_ns: int,
+        end_ns: int,
+        found: tuple[int, tuple[int, ...], tuple[int, ...]],
+    ) -> None:
+        """Keep what a batch took, until it is taken."""
+        (cpu_ns, memory, calls), took_ns = found, end_ns - start_ns
+        if reading is None:
+            times = _length(index), start_ns, took_ns, 0, UNKNOWN, UNKNOWN
+            if UNEXPECTED not in self._notes:
+                self._notes.append(UNEXPECTED)
+        else:
+            fetched = start_ns, reading.read_ns - start_ns, end_ns - reading.read_ns
+            times = reading.samples, *fetched, reading.slowest_ns, reading.slowest
+        figures = UNKNOWN_FIGURES
+        if took_ns >= WORTH_NS or self._last_ns >= WORTH_NS:
+            figures = self._consumption.since(cpu_ns, took_ns)
+        self._last_ns = took_ns
+        spent = tuple(self.transforms.spent[: 2 * len(self.transforms.names)])
+        self._taken = (*times, *figures, *memory, *calls), spent
+        if not self._is_sized:
+            self._is_sized = True
+            self.flush()
+        if self._in_training and took_ns >= WORTH_NS and not self.code.is_started:
+            self.code.start(get_ident(), threading.get_native_id())
 
 
 class Reading:
@@ -260,20 +219,20 @@ class Reading:
     """
 
     is_by_sample = False
-    samples = slowest_ns = slowest = UNKNOWN
+    samples = slowest_ns = UNKNOWN
     read_ns = _place = 0
 
-    def __init__(self, fetcher: Any, index: Any, words: Any, sample: int) -> None:
+    def __init__(self, fetcher: Any, index: Any, stage: list[str]) -> None:
         self._held = held = vars(fetcher)
-        self._words, self._sample = words, sample
+        self._stage = stage
         dataset = self._dataset = held["dataset"]
         self._collate = held["collate_fn"]
         self._is_batch, self._is_stream = held["auto_collation"], "dataset_iter" in held
+        self._slowest: Any = None
         if self._is_stream:
             self._place = held.get(PLACE, 0)
         if not self._is_batch:
-            self.slowest = _number(self._place if self._is_stream else index)
-            words[sample] = self.slowest
+            self._slowest = self._place if self._is_stream else index
             if not self._is_stream:
                 self.samples = len(index) if isinstance(index, (list, tuple)) else 1
         elif self._is_stream:
@@ -294,28 +253,27 @@ class Reading:
         return len(self._indices)
 
     def __iter__(self) -> Iterator[Any]:
-        words, sample, are_numbers = self._words, self._sample, True
-        slowest_ns = slowest = UNKNOWN
-        then = perf_counter_ns()
-        try:
-            for index in self._indices:
-                if are_numbers:
-                    try:
-                        words[sample] = index
-                    except (TypeError, ValueError):
-                        are_numbers = False
-                yield index
-                now = perf_counter_ns()
-                if now - then > slowest_ns:
-                    slowest_ns, slowest = now - then, index
-                then = now
-        finally:  # a stream that has ended asks no more
-            self.slowest_ns, self.slowest = slowest_ns, slowest if are_numbers else UNKNOWN
+        slowest_ns, then = UNKNOWN, perf_counter_ns()
+        for index in self._indices:
+            yield index
+            now = perf_counter_ns()
+            if now - then > slowest_ns:
+                self.slowest_ns = slowest_ns = now - then
+                self._slowest = index
+            then = now
+
+    @property
+    def slowest(self) -> int:
+        """The index of the slowest sample; UNKNOWN if it is no number that fits eight bytes."""
+        with suppress(Exception):  # a user's class may raise anything
+            number = operator.index(self._slowest)
+            return number if abs(number) < 1 << 63 else UNKNOWN
+        return UNKNOWN
 
     def collate(self, data: Any) -> Any:
         """What the user's `collate_fn` returns."""
         self.read_ns = perf_counter_ns()
-        self._words[self._sample] = Channel.COLLATING
+        self._stage[0] = "collate"
         if self._is_batch and type(data) is list:
             self.samples = len(data)
         return self._collate(data)
@@ -327,24 +285,46 @@ class Reading:
             self._held[PLACE] = self._place + (self.samples if self._is_batch else 1)
 
 
-class _Worker:
-    """Looks into this worker while somebody asks for it, and sends what each batch took.
+class WorkerInit:
+    """Stands in for a user's `worker_init_fn`: calls it, and then times this worker.
 
-    It stands in for the class with which the queues of multiprocessing pickle: a request is
-    unpickled before a batch is fetched, and the batch is pickled afterwards, in another thread.
+    From then on it stands in, too, for the class with which the queues of multiprocessing pickle: a
+    request is unpickled before a batch is fetched, and the batch is pickled afterwards, in another
+    thread.
     """
 
-    def __init__(self, channel: Channel, worker: int) -> None:
+    def __init__(self, user: Callable[[int], object] | None, channel: Channel) -> None:
+        self._user, self._channel = user, channel
+        self._training = os.getpid()
+
+    def __call__(self, worker: int) -> None:
+        """Called in the worker, as the user's is."""
+        began_ns = perf_counter_ns()
+        if self._user is not None:
+            self._user(worker)
+        ready_ns, channel = perf_counter_ns(), self._channel
+        try:
+            if os.getpid() == self._training:
+                channel.write_text(worker, {"notes": [IN_THREADS]})
+                return
+            self._install(worker)
+            own = channel.own(worker)
+            channel.words[own + Channel.UNPICKLING_NS] = began_ns - pickles.unpickling_began_ns
+            channel.words[own + Channel.INIT_NS] = ready_ns - began_ns
+            channel.words[own + Channel.READY_NS] = began_ns
+        except Exception as error:  # noqa: BLE001 - measuring may not end a training
+            note = f"worker {worker} is not looked into ({type(error).__name__}: {error})"
+            channel.write_text(worker, {"notes": [note]})
+
+    def _install(self, worker: int) -> None:
         info: Any = get_worker_info()
-        self._dataset = info.dataset
-        self._channel, self._worker = channel, worker
-        self._tracer = tracer = Tracer(channel, worker)
+        self._dataset, self._worker = info.dataset, worker
+        self._tracer = tracer = Tracer(self._channel, worker)
         self._taken: dict[int, Taken] = {}
         self._thread = get_ident(), threading.get_native_id()
-        self._batch, self._idx = channel.own(worker) + Channel.BATCH, UNKNOWN
+        self._idx = UNKNOWN
         self._has_begun, self._state = False, UNKNOWN
-        if channel.words[Channel.OPEN] == Channel.LOOKING:
-            self._looks()  # before the worker makes its fetcher
+        self._looks()  # before the worker makes its fetcher
         self._pickler: Any = queues._ForkingPickler  # type: ignore[attr-defined]  # noqa: SLF001 - the one seam
         self._torchs = [vars(kind)["fetch"] for kind in FETCHERS]
         for kind, torchs in zip(FETCHERS, self._torchs, strict=True):
@@ -377,26 +357,27 @@ class _Worker:
         """Whether somebody looks into this worker now."""
         state = self._channel.words[Channel.OPEN]
         if state != self._state:
-            if state == Channel.LOOKING and not self._has_begun:
+            self._state = state
+            if state == Channel.CLOSED:
+                self._tracer.close()
+            elif state == Channel.PAUSED:
+                self._tracer.transforms.pause()
+            elif self._has_begun:
+                self._tracer.transforms.resume()
+            else:
                 self._has_begun = True
                 self._tracer.look_into(self._dataset)
-            elif state == Channel.LOOKING:
-                self._tracer.resume()
-            elif state == Channel.PAUSED:
-                self._tracer.pause()
-            elif state == Channel.CLOSED:
-                self._tracer.close()
-            self._state = state
         return state == Channel.LOOKING
 
     def _uninstall(self) -> None:
         for kind, torchs in zip(FETCHERS, self._torchs, strict=True):
             kind.fetch = torchs  # type: ignore[method-assign]
-        if queues._ForkingPickler is self:  # type: ignore[attr-defined]  # noqa: SLF001 - the one seam
-            queues._ForkingPickler = self._pickler  # type: ignore[attr-defined]  # noqa: SLF001 - the one seam
+        queues._ForkingPickler = self._pickler  # type: ignore[attr-defined]  # noqa: SLF001 - the one seam
         self._tracer.transforms.restore()
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # as when it is unpickled
+            raise AttributeError(name)
         return getattr(self._pickler, name)
 
     def loads(self, pickled: Any, *rest: Any) -> Any:
@@ -405,8 +386,6 @@ class _Worker:
         is_request = type(message) is tuple and len(message) == 2 and type(message[0]) is int  # noqa: PLR2004 - idx, index
         if is_request and not self._tracer.transforms.thread[0] and get_ident() == self._thread[0]:
             self._idx = message[0]
-            if 0 <= self._idx < 1 << 63:  # not of a queue of the user's
-                self._channel.words[self._batch] = self._idx
         return message
 
     def dumps(self, message: Any, *rest: Any) -> Any:
@@ -434,12 +413,3 @@ def _length(index: Any) -> int:
         return len(index)
     except Exception:  # noqa: BLE001 - it can be iterated, and perhaps no more
         return UNKNOWN
-
-
-def _number(index: Any) -> int:
-    """The index as a number that fits eight bytes; UNKNOWN if it is no such number."""
-    try:
-        number = operator.index(index)
-    except Exception:  # noqa: BLE001 - a user's class may raise anything
-        return UNKNOWN
-    return number if abs(number) < 1 << 63 else UNKNOWN
