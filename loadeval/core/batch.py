@@ -264,6 +264,8 @@ def survey(batch: Any) -> tuple[int | None, int | None, int]:
             kind: Any = type(leaf)
             if kind in BYTES:
                 sizes.append(len(leaf))
+            elif kind is memoryview:
+                sizes.append(leaf.nbytes)
             elif kind not in VALUES and (is_array_type(kind) or is_array(leaf)):
                 sizes.append(_nbytes(leaf))
         route = route_to_samples(batch)
