@@ -1,18 +1,38 @@
-"""Fine-tunes a language model with TRL's SFTTrainer: `train_trl.py WORKERS`."""
+"""Fine-tunes a small language model, made here, with TRL's SFTTrainer: `train_trl.py WORKERS`."""
 
 from __future__ import annotations
 
+import random
 import sys
 import tempfile
 import time
 from typing import Any
 
 from datasets import Dataset  # type: ignore[import-untyped]
-from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
-from bench.programs.language import sentences, tokenizer
 from bench.programs.shared import SAMPLE_S, begin, show, show_parameters
+
+SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "bos_token": "<s>", "eos_token": "</s>"}
+WORDS = [f"word{number}" for number in range(100)]
+
+
+def sentences(count: int, seed: int) -> Any:
+    draw = random.Random(seed)
+    texts = [" ".join(draw.choices(WORDS, k=draw.randint(4, 12))) for _ in range(count)]
+    return Dataset.from_dict({"text": texts})
+
+
+def tokenizer() -> Any:
+    """One token for each word."""
+    every = enumerate([*SPECIAL.values(), *WORDS])
+    vocabulary = {word: number for number, word in every}
+    made = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL["unk_token"]))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    options = {"tokenizer_object": made, "model_max_length": 64}
+    return PreTrainedTokenizerFast(**options, **SPECIAL)  # type: ignore[no-untyped-call]
 
 
 class SlowTrainer(SFTTrainer):
@@ -36,17 +56,9 @@ class SlowTrainer(SFTTrainer):
 
 begin()
 words = tokenizer()
-model = GPT2LMHeadModel(
-    GPT2Config(
-        vocab_size=len(words),
-        n_positions=64,
-        n_embd=32,
-        n_layer=2,
-        n_head=2,
-        bos_token_id=words.bos_token_id,
-        eos_token_id=words.eos_token_id,
-    )
-)
+sizes = {"vocab_size": len(words), "n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 2}
+ends = {"bos_token_id": words.bos_token_id, "eos_token_id": words.eos_token_id}
+model = GPT2LMHeadModel(GPT2Config(**sizes, **ends))
 with tempfile.TemporaryDirectory() as folder:
     trainer = SlowTrainer(
         model=model,
@@ -65,8 +77,8 @@ with tempfile.TemporaryDirectory() as folder:
             disable_tqdm=True,
             logging_strategy="no",
         ),
-        train_dataset=Dataset.from_dict({"text": sentences(1280, 0)}),
-        eval_dataset=Dataset.from_dict({"text": sentences(64, 1)}),
+        train_dataset=sentences(1280, 0),
+        eval_dataset=sentences(64, 1),
         processing_class=words,
     )
     trainer.remove_callback(PrinterCallback)  # it prints how long each epoch took
