@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -35,10 +33,10 @@ def drawn(*shape: int) -> Any:
     return np.random.default_rng(0).random(shape, dtype=np.float32)
 
 
-def archives(folder: Path, *, packed: bool) -> Training:
+def archives(folder: Path, *, faulty: bool) -> Training:
     """Arrays of 128 KB, a file for each scan, compressed or not; a sample uses some of it."""
     for number, scan in enumerate(noise(FILES, 128, 1024)):
-        if packed:
+        if faulty:
             np.savez_compressed(folder / f"{number}.npz", scan=scan)
         else:
             np.save(folder / f"{number}.npy", scan)
@@ -55,25 +53,25 @@ def archives(folder: Path, *, packed: bool) -> Training:
             maps[number] = np.load(folder / f"{number}.npy", mmap_mode="r")
         return np.array(maps[number][index % 128, :ROW])
 
-    return train(Samples(from_archive if packed else from_map))
+    return train(Samples(from_archive if faulty else from_map))
 
 
-def compressed(_: Path, *, packed: bool) -> Training:
+def compressed(_: Path, *, faulty: bool) -> Training:
     rows = noise(KEPT, 320 * 1024)
-    blobs = [zlib.compress(row.tobytes()) if packed else row.tobytes() for row in rows]
+    blobs = [zlib.compress(row.tobytes()) if faulty else row.tobytes() for row in rows]
 
     def unpack(blob: bytes) -> bytes:
         return zlib.decompress(blob)
 
     def read(index: int) -> torch.Tensor:
         blob = blobs[index % KEPT]
-        values = unpack(blob) if packed else blob
+        values = unpack(blob) if faulty else blob
         return torch.frombuffer(bytearray(values), dtype=torch.uint8)[::256]
 
     return train(Samples(read))
 
 
-def table(_: Path, *, by_row: bool) -> Training:
+def table(_: Path, *, faulty: bool) -> Training:
     """Rows of a table, selected in a DataFrame or in arrays of its columns; 600 in a batch."""
     rows = np.arange(BATCHES * 600)
     frame = pd.DataFrame({"age": rows, "height": rows / 2, "name": "somebody"})
@@ -85,26 +83,12 @@ def table(_: Path, *, by_row: bool) -> Training:
     def of_columns(index: int) -> Any:
         return np.array((ages[index], heights[index]))
 
-    return train(Samples(select if by_row else of_columns, len(rows)), batch_size=600)
+    return train(Samples(select if faulty else of_columns, len(rows)), batch_size=600)
 
 
-def lists(_: Path, *, as_array: bool) -> Training:
-    """A signal of 6,000 numbers a sample, as a list or as an array."""
-    draw = random.Random(0)
-    signals = [[draw.random() for _ in range(6000)] for _ in range(FILES)]
-    arrays = np.array(signals, dtype=np.float32)
-
-    def from_list(index: int) -> Any:
-        return torch.tensor(signals[index % FILES])[:ROW]
-
-    def from_array(index: int) -> Any:
-        return torch.from_numpy(arrays[index % FILES])[:ROW]
-
-    return train(Samples(from_array if as_array else from_list))
-
-
-def row_groups(folder: Path, rows: int) -> Training:
-    """A column of a Parquet file of so many rows in a group, of which a sample is one."""
+def row_groups(folder: Path, *, faulty: bool) -> Training:
+    """A column of a Parquet file of many rows in a group, of which a sample is one."""
+    rows = 1600 if faulty else 1
     values = pa.FixedSizeListArray.from_arrays(drawn(SAMPLES, 256).ravel(), 256)
     path = folder / "rows.parquet"
     pq.write_table(pa.table({"values": values}), path, row_group_size=rows)
@@ -119,28 +103,10 @@ def row_groups(folder: Path, rows: int) -> Training:
     return train(Samples(read_row))
 
 
-def chunks(folder: Path, rows: int) -> Training:
-    """An array of an HDF5 file in compressed chunks of so many rows, of which a sample is one.
-
-    The rows come in random order, and few chunks fit into HDF5's cache, of 1 or 8 MB.
-    """
-    path, row_bytes = folder / "rows.h5", 16_384
-    with h5py.File(path, "w") as file:
-        options = {"chunks": (rows, row_bytes), "compression": "lzf"}
-        file.create_dataset("rows", data=noise(SAMPLES, row_bytes), **options)
-    opened: list[Any] = []
-
-    def read_row(index: int) -> Any:
-        if not opened:
-            opened.append(h5py.File(path)["rows"])
-        return opened[0][index * 7919 % SAMPLES, :ROW]
-
-    return train(Samples(read_row))
-
-
-def clouds(_: Path, collate: Callable[[list[torch.Tensor]], Any]) -> Training:
+def clouds(_: Path, *, faulty: bool) -> Training:
     """A stream of clouds of points."""
     kept = torch.rand(KEPT, 200, 3, generator=torch.Generator().manual_seed(0))
+    collate = nearest_neighbours if faulty else stacked
     return train(Stream(lambda index: kept[index % KEPT]), collate_fn=collate)
 
 
@@ -164,15 +130,15 @@ def as_tensors(volumes: list[Any]) -> torch.Tensor:
     return batch
 
 
-def columns(_: Path, *, together: bool) -> Training:
+def columns(_: Path, *, faulty: bool) -> Training:
     """Many small columns for each sample, or one array of them."""
 
     def read(index: int) -> Any:
-        if together:
+        if not faulty:
             return np.arange(index, index + 40, dtype=np.float64)
         return {f"column {column}": float(index + column) for column in range(40)}
 
-    return train(Samples(read), collate_fn=stacked if together else default_collate)
+    return train(Samples(read), collate_fn=default_collate if faulty else stacked)
 
 
 def words(_: Path, *, strategy: str | None) -> Training:
@@ -194,61 +160,15 @@ def words(_: Path, *, strategy: str | None) -> Training:
 
 
 PROGRAMS = (
-    Program(
-        "archives that are unpacked for each sample",
-        "data format",
-        "mmap_mode",
-        archives,
-        {"packed": True},
-        {"packed": False},
-    ),
-    Program(
-        "compressed arrays",
-        "data format",
-        "unpack",
-        compressed,
-        {"packed": True},
-        {"packed": False},
-    ),
-    Program(
-        "rows of a DataFrame",
-        "data format",
-        "to_numpy",
-        table,
-        {"by_row": True},
-        {"by_row": False},
-    ),
-    Program(
-        "lists that become tensors",
-        "data format",
-        "from_numpy",
-        lists,
-        {"as_array": False},
-        {"as_array": True},
-    ),
-    Program(
-        "a row group of Parquet for each row",
-        "data format",
-        "row group",
-        row_groups,
-        {"rows": 1600},
-        {"rows": 1},
-    ),
-    Program(
-        "a chunk of HDF5 for each row",
-        "data format",
-        "one sample in a chunk",
-        chunks,
-        {"rows": 24},
-        {"rows": 1},
-    ),
+    Program("archives that are unpacked for each sample", "data format", "mmap_mode", archives),
+    Program("compressed arrays", "data format", "unpack", compressed),
+    Program("rows of a DataFrame", "data format", "to_numpy", table),
+    Program("a row group of Parquet for each row", "data format", "row group", row_groups),
     Program(
         "neighbours of points when a stream is collated",
         "slow collate",
         "nearest_neighbours",
         clouds,
-        {"collate": nearest_neighbours},
-        {"collate": stacked},
     ),
     Program(
         "NumPy arrays through the pipe",
@@ -259,14 +179,7 @@ PROGRAMS = (
         {"values": 512},
         fixed={"values": 80 * 1024, "collate": as_tensors},
     ),
-    Program(
-        "a dict of 40 tensors",
-        "transfer",
-        "",
-        columns,
-        {"together": False},
-        {"together": True},
-    ),
+    Program("a dict of 40 tensors", "transfer", "", columns),
     Program(
         "four small tensors a batch",
         "transfer",

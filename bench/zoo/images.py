@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image, ImageEnhance, ImageFilter
-from torch import nn
-from torch.utils.data import default_collate
 
-from bench.zoo.programs import BATCHES, SAMPLES, Program, Samples, Stream, Training, as_it_is, train
+from bench.zoo.programs import BATCHES, SAMPLES, Program, Samples, Stream, Training, train
 from tests.images import crops
 
 Transform = Callable[[Any], Any]
@@ -139,28 +137,8 @@ def equalised_patches(image: Image.Image) -> Any:
     return pixels
 
 
-class Elastic(nn.Module):
-    """Pulls the picture about like rubber."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.smooth = nn.AvgPool2d(9, stride=1, padding=4)
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        field = torch.randn(1, 2, 64, 64)
-        for _ in range(4):
-            field = self.smooth(field)
-        field = field.permute(0, 2, 3, 1)
-        return nn.functional.grid_sample(pixels[None], field, align_corners=False)[0]
-
-
 def listed(*transforms: Transform) -> Transform:
     return Compose([*transforms, Resize(), ToTensor()])
-
-
-def as_modules(*modules: nn.Module) -> Transform:
-    every = nn.Sequential(*modules, nn.AvgPool2d(2))
-    return Compose([Resize(64), ToTensor(), torch.Tensor.float, every, torch.Tensor.byte])
 
 
 def transformed(_: Path, transform: Transform, images: Any = Photographs) -> Training:
@@ -197,14 +175,6 @@ def from_files(folder: Path, side: int, *, reduced: bool = False) -> Training:
     return train(Files(folder, side, reduced=reduced))
 
 
-def pictures(_: Path, side: int, *, packed: bool, **options: Any) -> Training:
-    """Images as PIL has them, or as tensors."""
-    kept: list[Any] = [image.resize((side, side)) for image in photographs()]
-    if packed:
-        kept = [torch.from_numpy(np.array(image)) for image in kept]
-    return train(Samples(lambda index: kept[index % KEPT]), **options)
-
-
 PROGRAMS = (
     Program(
         "a blur in a list of transforms",
@@ -223,14 +193,6 @@ PROGRAMS = (
         transformed,
         {"transform": equalised_patches},
         {"transform": small_pixels},
-    ),
-    Program(
-        "an nn.Module among the transforms",
-        "slow transform",
-        "Elastic",
-        transformed,
-        {"transform": as_modules(Elastic())},
-        {"transform": as_modules()},
     ),
     Program(
         "a jitter among others in a Compose of one's own",
@@ -264,14 +226,5 @@ PROGRAMS = (
         {"side": 640},
         {"side": 64},
         fixed={"side": 640, "reduced": True},
-    ),
-    Program(
-        "a list of PIL images",
-        "transfer",
-        "",
-        pictures,
-        {"side": 256, "packed": False, "collate_fn": as_it_is},
-        {"side": 32, "packed": True},
-        fixed={"side": 256, "packed": True, "collate_fn": default_collate},
     ),
 )

@@ -17,6 +17,8 @@ from bench.zoo.images import decoded
 from bench.zoo.programs import BATCHES, SAMPLES, SIZE, STEP_MS, Program, Samples, Training, train
 from tests.images import crops
 
+HUGE = (1152, 2304, 3456, 4608)
+
 
 class HardExamples(Sampler[int]):
     """Draws samples by weight, one at a time or all at once."""
@@ -38,9 +40,9 @@ class HardExamples(Sampler[int]):
                 yield int(draw.choice(len(self.weights), p=self.weights))
 
 
-def hard_examples(_: Path, *, at_once: bool) -> Training:
+def hard_examples(_: Path, *, faulty: bool) -> Training:
     samples = Samples(lambda index: torch.full((8,), index), 60_000)
-    return train(samples, sampler=HardExamples(60_000, at_once=at_once))
+    return train(samples, sampler=HardExamples(60_000, at_once=not faulty))
 
 
 def recordings(
@@ -81,18 +83,15 @@ ONE_LONG = {
 """Longer than the deepest queue is, and so many that several come where is looked into."""
 
 
-def documents(
-    _: Path, huge: tuple[int, ...], ms: float = 0.0, *, shuffle: bool = False
-) -> Training:
-    """Many, of which those with an index in `huge` take longer than some batches together."""
+def documents(_: Path, *, faulty: bool) -> Training:
+    """Many, of which four take longer than some batches together."""
 
     def read(index: int) -> int:
-        if index in huge:
-            burn(ms)
+        if faulty and index in HUGE:
+            burn(80)
         return index
 
-    options = {"shuffle": shuffle, "generator": torch.Generator().manual_seed(0)}
-    return train(Samples(read, 38 * 128), batch_size=128, workers=1, epochs=5, **options)
+    return train(Samples(read, 38 * 128), batch_size=128, workers=1, epochs=5)
 
 
 class Shards(IterableDataset[Any]):
@@ -115,8 +114,8 @@ class Shards(IterableDataset[Any]):
         return np.frombuffer(raw, dtype=np.uint8).reshape(-1, 256)
 
 
-def opened(_: Path, *, compressed: bool, **options: Any) -> Training:
-    return train(Shards(compressed=compressed), batch_size=None, workers=1, **options)
+def opened(_: Path, *, faulty: bool, **options: Any) -> Training:
+    return train(Shards(compressed=faulty), batch_size=None, workers=1, **options)
 
 
 class ShuffleBuffer(IterableDataset[Any]):
@@ -142,8 +141,8 @@ class ShuffleBuffer(IterableDataset[Any]):
         yield from buffer
 
 
-def shuffled(_: Path, size: int) -> Training:
-    return train(ShuffleBuffer(size), batch_size=40, epochs=5)
+def shuffled(_: Path, *, faulty: bool) -> Training:
+    return train(ShuffleBuffer(1000 if faulty else 4), batch_size=40, epochs=5)
 
 
 class InParts(Sampler[int]):
@@ -160,24 +159,6 @@ class InParts(Sampler[int]):
         yield from order[: len(self)].tolist()
 
 
-class Sorted(Sampler[int]):
-    """The first samples by their length, which is looked up in each epoch, or once."""
-
-    def __init__(self, samples: int, *, once: bool) -> None:
-        self.samples = range(samples // 5)
-        self.order = self.sort() if once else []
-
-    def sort(self) -> list[int]:
-        return sorted(self.samples, key=lambda index: index * 7919 % 1009)
-
-    def __len__(self) -> int:
-        return 50 * SIZE
-
-    def __iter__(self) -> Iterator[int]:
-        order = self.order or self.sort()
-        yield from order[: len(self)]
-
-
 def permuted(samples: int, *, replacement: bool = False) -> Sampler[int]:
     return RandomSampler(range(samples), replacement, num_samples=50 * SIZE)
 
@@ -188,14 +169,7 @@ def of_many(_: Path, sampler: Callable[[int], Sampler[int]]) -> Training:
 
 
 PROGRAMS = (
-    Program(
-        "weighted draws one by one",
-        "slow sampler",
-        "HardExamples",
-        hard_examples,
-        {"at_once": False},
-        {"at_once": True},
-    ),
+    Program("weighted draws one by one", "slow sampler", "HardExamples", hard_examples),
     Program(
         "one long recording in 75",
         "head-of-line blocking",
@@ -214,39 +188,16 @@ PROGRAMS = (
         {"steps": alike, "workers": 1, "prefetch_factor": 1},
         fixed={"steps": jitter, "workers": 1, "prefetch_factor": 16},
     ),
-    Program(
-        "one huge document, in a random place of each epoch",
-        "slow samples",
-        "4711",
-        documents,
-        {"huge": (4711,), "ms": 220, "shuffle": True},
-        {"huge": (), "shuffle": True},
-    ),
-    Program(
-        "four huge documents in regular places",
-        "slow samples",
-        "3456",
-        documents,
-        {"huge": (1152, 2304, 3456, 4608), "ms": 80},
-        {"huge": ()},
-    ),
+    Program("four huge documents in regular places", "slow samples", "3456", documents),
     Program(
         "shards decompressed when they are opened",
         "stalls",
         "open_shard",
         opened,
-        {"compressed": True},
-        {"compressed": False},
-        fixed={"compressed": True, "prefetch_factor": 24},
+        fixed={"faulty": True, "prefetch_factor": 24},
     ),
     Program(
-        "a shuffle buffer as large as an epoch",
-        "shuffle buffer",
-        "ShuffleBuffer",
-        shuffled,
-        {"size": 1000},
-        {"size": 4},
-        cpus=3,
+        "a shuffle buffer as large as an epoch", "shuffle buffer", "ShuffleBuffer", shuffled, cpus=3
     ),
     Program(
         "a permutation of four million samples for a thousand",
@@ -256,13 +207,5 @@ PROGRAMS = (
         {"sampler": permuted},
         {"sampler": partial(permuted, replacement=True)},
         fixed={"sampler": InParts},
-    ),
-    Program(
-        "samples that are sorted anew in each epoch",
-        "sampler start",
-        "Sorted",
-        of_many,
-        {"sampler": partial(Sorted, once=False)},
-        {"sampler": partial(Sorted, once=True)},
     ),
 )

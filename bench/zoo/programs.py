@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,20 +59,20 @@ class Program:
 
     `make(folder, **arguments)` makes a training, which keeps its files in `folder`: with the
     arguments `faulty`; `healthy`, in which loading does not limit training; or `fixed`, which
-    follow the advice literally where that is something else. That is the first piece of advice, or
-    the one that has the words `follows`. `cause` is the rule that should find the fault, and
-    `named` a text that it must say, maybe "". `costs_time` is false for a fault that costs
-    something else. The healthy one needs so many `cpus`: one for each worker that computes, and one
-    for training. With fewer than `fault_cpus` the fault costs next to nothing. Where not
-    `looks_inside`, it is diagnosed without a look into its loader.
+    follow the advice literally where that is something else. Most have an argument `faulty` alone.
+    Followed is the first piece of advice, or the one that has the words `follows`. `cause` is the
+    rule that should find the fault, and `named` a text that it must say, maybe "". `costs_time` is
+    false for a fault that costs something else. The healthy one needs so many `cpus`: one for each
+    worker that computes, and one for training. With fewer than `fault_cpus` the fault costs next to
+    nothing. Where not `looks_inside`, it is diagnosed without a look into its loader.
     """
 
     name: str
     cause: str
     named: str
     make: Callable[..., Training]
-    faulty: dict[str, Any]
-    healthy: dict[str, Any]
+    faulty: dict[str, Any] = field(default_factory=lambda: {"faulty": True})
+    healthy: dict[str, Any] = field(default_factory=lambda: {"faulty": False})
     fixed: dict[str, Any] | None = None
     follows: str = ""
     costs_time: bool = True

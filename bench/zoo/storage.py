@@ -83,8 +83,9 @@ def read_anew(path: Path) -> bytes:
         return file.read()
 
 
-def small_files(folder: Path, load: Callable[[Path], bytes]) -> Training:
+def small_files(folder: Path, *, faulty: bool) -> Training:
     """Sixteen files of 1 MB for a batch."""
+    load = read_anew if faulty else Path.read_bytes
     paths = write_random(folder, 64)
 
     def read(index: int) -> torch.Tensor:
@@ -192,12 +193,6 @@ class DownloadsInPairs(DownloadsAtOnce):
     at_once = 2
 
 
-def streamed(port: int, batch_size: int) -> Stream:
-    """One object after the other, as a reader of remote shards asks for ranges."""
-    downloads = Downloads(port, batch_size)
-    return Stream(downloads.read, downloads.count)
-
-
 class Shards(Stream):
     """Each is read by one worker; `lengths` are their batches."""
 
@@ -239,14 +234,7 @@ PROGRAMS = (
         cpus=4,
     ),
     Program("a lock of a file", "lock", "flock", locked, {"lock": "file"}, {}, cpus=4),
-    Program(
-        "files that the page cache forgot",
-        "disk",
-        "",
-        small_files,
-        {"load": read_anew},
-        {"load": Path.read_bytes},
-    ),
+    Program("files that the page cache forgot", "disk", "", small_files),
     Program(
         "downloads that take 10 ms",
         "storage latency",
@@ -290,30 +278,12 @@ PROGRAMS = (
         {"piece_ms": 1.25, "piece": bytes(50_000)},
     ),
     Program(
-        "ranges from far away in a stream",
-        "storage latency",
-        "num_workers",
-        downloaded,
-        {"latency_ms": 10, "dataset": streamed},
-        {"dataset": streamed},
-        fixed={"latency_ms": 10, "dataset": streamed, "workers": 6},
-    ),
-    Program(
         "one shard for four workers",
         "few shards",
         "the dataset has 1 shard",
         in_shards,
         {"lengths": (160,), "workers": 4},
         {"lengths": (40,) * 4, "workers": 4},
-    ),
-    Program(
-        "one shard for two workers",
-        "few shards",
-        "the dataset has 1 shard",
-        in_shards,
-        {"lengths": (160,), "workers": 2},
-        {"lengths": (40,) * 4, "workers": 4},
-        fixed={"lengths": (80, 80), "workers": 2},
     ),
     Program(
         "one large shard among small ones",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -31,10 +31,13 @@ WORDS = 2000
 WORD = re.compile(r"\b(?:[a-z]+[- ]?)+?\b(?=[^.]*\.)", re.IGNORECASE)
 
 
-def annotated(_: Path, boxes: int) -> Training:
+def annotated(_: Path, *, faulty: bool) -> Training:
     """Lines of JSON, of which only the first box is used."""
     draw = random.Random(0)
-    box = [{"box": [draw.random() for _ in range(4)], "label": "x"} for _ in range(boxes)]
+    box = [
+        {"box": [draw.random() for _ in range(4)], "label": "x"}
+        for _ in range(1200 if faulty else 10)
+    ]
     lines = [json.dumps({"number": number, "boxes": box}) for number in range(KEPT)]
 
     def parse_annotations(index: int) -> torch.Tensor:
@@ -44,12 +47,13 @@ def annotated(_: Path, boxes: int) -> Training:
     return train(Samples(parse_annotations))
 
 
-def split_by(_: Path, split: Callable[[str], list[str]]) -> Training:
+def split_by(_: Path, *, faulty: bool) -> Training:
     """Sentences, as the numbers of their words."""
+    split = words_by_regex if faulty else str.split
     draw = random.Random(0)
     words = ["".join(draw.choices("abcdefgh", k=6)) for _ in range(500)]
     numbers = {word: number for number, word in enumerate(words)}
-    texts = [" ".join(draw.choices(words, k=800)) + "." for _ in range(KEPT)]
+    texts = [" ".join(draw.choices(words, k=800)) + " ." for _ in range(KEPT)]
 
     def read(index: int) -> torch.Tensor:
         found = split(texts[index % KEPT])
@@ -62,14 +66,11 @@ def words_by_regex(text: str) -> list[str]:
     return [word.strip(" .") for word in WORD.findall(text)]
 
 
-def words_by_spaces(text: str) -> list[str]:
-    return text.rstrip(".").split()
-
-
-def sentences(_: Path, collate: Callable[[list[list[int]]], Any]) -> Training:
+def sentences(_: Path, *, faulty: bool) -> Training:
     """Lists of numbers of words, of different lengths."""
     draw = np.random.default_rng(0)
     lengths = draw.integers(450, 900, KEPT).tolist()
+    collate = pad_word_by_word if faulty else pad_thinly
     kept = [draw.integers(0, 30_000, length).tolist() for length in lengths]
     return train(Samples(lambda index: list(kept[index % KEPT])), collate_fn=collate)
 
@@ -182,37 +183,16 @@ class Written(Samples):
         return np.stack([one.ids[:LONGEST] for one in encoded])
 
 
-def tokenised(_: Path, when: str, start: str = "fork") -> Training:
+def tokenised(_: Path, when: str) -> Training:
     texts = Written(when)
     options = {"collate_fn": texts.collate} if when == "batch" else {}
-    return train(texts, epochs=2, multiprocessing_context=start, **options)
+    return train(texts, epochs=2, multiprocessing_context="fork", **options)
 
 
 PROGRAMS = (
-    Program(
-        "long annotations as JSON",
-        "data format",
-        "parse_annotations",
-        annotated,
-        {"boxes": 1200},
-        {"boxes": 10},
-    ),
-    Program(
-        "a regular expression that looks ahead",
-        "slow fetch",
-        "words_by_regex",
-        split_by,
-        {"split": words_by_regex},
-        {"split": words_by_spaces},
-    ),
-    Program(
-        "padding word by word",
-        "slow collate",
-        "pad_word_by_word",
-        sentences,
-        {"collate": pad_word_by_word},
-        {"collate": pad_thinly},
-    ),
+    Program("long annotations as JSON", "data format", "parse_annotations", annotated),
+    Program("a regular expression that looks ahead", "slow fetch", "words_by_regex", split_by),
+    Program("padding word by word", "slow collate", "pad_word_by_word", sentences),
     Program(
         "texts that are tokenised in each epoch",
         "tokenising",
@@ -228,14 +208,6 @@ PROGRAMS = (
         tokenised,
         {"when": "batch"},
         {"when": "before"},
-    ),
-    Program(
-        "texts that threads of each spawned worker tokenise",
-        "tokenising",
-        "tokenizer.encode_batch",
-        tokenised,
-        {"when": "batch", "start": "spawn"},
-        {"when": "before", "start": "spawn"},
     ),
     Program(
         "texts of all lengths in a batch",

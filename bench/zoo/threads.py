@@ -7,8 +7,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -75,24 +73,6 @@ class Fed:
             ready.put(self.load(number))
 
 
-class Pooled:
-    """A pool of threads loads some batches ahead."""
-
-    def __init__(self, load: Load) -> None:
-        self.load = load
-
-    def __len__(self) -> int:
-        return BATCHES
-
-    def __iter__(self) -> Iterator[int]:
-        with ThreadPoolExecutor(2) as pool:
-            numbers = iter(range(BATCHES))
-            ahead = [pool.submit(self.load, number) for number in islice(numbers, AHEAD)]
-            while ahead:
-                yield ahead.pop(0).result()
-                ahead.extend(pool.submit(self.load, number) for number in islice(numbers, 1))
-
-
 class Ahead(DataLoader[Any]):
     """A thread of its own reads it some batches ahead, as DataLoaderX of many repositories does."""
 
@@ -135,13 +115,13 @@ def decode(number: int) -> int:
     return number
 
 
-def stages(_: Path, decoding: int) -> Training:
-    """A pipeline of SPDL's in which each item is read, and decoded, so many at once."""
+def stages(_: Path, *, faulty: bool) -> Training:
+    """A pipeline of SPDL's in which each item is read, and decoded, one or four at once."""
     from spdl.pipeline import PipelineBuilder
 
     builder: Any = PipelineBuilder()
     builder.add_source(range(BATCHES)).pipe(read, concurrency=2)
-    built = builder.pipe(decode, concurrency=decoding).add_sink(AHEAD)
+    built = builder.pipe(decode, concurrency=1 if faulty else 4).add_sink(AHEAD)
     return Training(built.build(num_threads=6), Pause(STEP_MS))
 
 
@@ -165,15 +145,6 @@ PROGRAMS = (
         follows="release the GIL",
     ),
     Program(
-        "a pool of threads that tokenise",
-        "Python lock",
-        "ThreadPoolExecutor",
-        threaded,
-        {"load": tokenise, "loader": Pooled},
-        {"load": digest, "loader": Pooled},
-        follows="release the GIL",
-    ),
-    Program(
         "a DataLoader that a thread reads ahead",
         "Python lock",
         "feed",
@@ -183,12 +154,5 @@ PROGRAMS = (
         fixed={"load": tokenise, "loader": ahead, "workers": 2},
         cpus=2,
     ),
-    Program(
-        "a stage of SPDL that decodes one at a time",
-        "slow operator",
-        "decode",
-        stages,
-        {"decoding": 1},
-        {"decoding": 4},
-    ),
+    Program("a stage of SPDL that decodes one at a time", "slow operator", "decode", stages),
 )

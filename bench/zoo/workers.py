@@ -7,7 +7,7 @@ import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from bench.zoo.costs import burn, hashes
-from bench.zoo.images import photographs
 from bench.zoo.programs import BATCHES, SAMPLES, STEP_MS, Program, Samples, Stream, Training, train
 
 CPUS = len(os.sched_getaffinity(0))
@@ -27,8 +26,6 @@ LENGTH = 4000
 """Of a text, in bytes: nearly a page."""
 OF_SAMPLE = 75
 """Texts of a sample, of which each is read once."""
-IN_SECONDS = 2400
-"""Batches that take 19 seconds or more, for growth to be told from a start."""
 
 
 def sample_of(index: int, steps: float) -> torch.Tensor:
@@ -106,8 +103,8 @@ def compute(cpu: int | None) -> None:
         hashes(100)
 
 
-def beside_others(folder: Path, processes: int) -> Training:
-    return augmented(folder, 0.35 * CPUS, close=Busy(processes).close)
+def beside_others(folder: Path, *, faulty: bool) -> Training:
+    return augmented(folder, 0.35 * CPUS, close=Busy(CPUS if faulty else 0).close)
 
 
 def one_cpu() -> int:
@@ -159,8 +156,8 @@ class Packed(IterableDataset[Any]):
             yield torch.frombuffer(bytearray(unpack(blob)[:64]), dtype=torch.uint8)
 
 
-def packed(_: Path, *, harder: bool) -> Training:
-    return train(Packed(harder=harder), batch_size=1)
+def packed(_: Path, *, faulty: bool) -> Training:
+    return train(Packed(harder=faulty), batch_size=1)
 
 
 class Catalogue(Samples):
@@ -186,24 +183,12 @@ def load_vocabulary(_worker: int) -> None:
     json.loads(VOCABULARY)
 
 
-def with_vocabulary(folder: Path, *, persistent_workers: bool) -> Training:
-    options = {"worker_init_fn": load_vocabulary, "persistent_workers": persistent_workers}
+def with_vocabulary(folder: Path, *, faulty: bool) -> Training:
+    options = {"worker_init_fn": load_vocabulary, "persistent_workers": not faulty}
     return augmented(folder, 0.5, 30, epochs=6, **options)
 
 
-def with_cache(_: Path, most: int | None) -> Training:
-    """Each worker keeps up to so many of its photographs decoded; None is any number."""
-    image = photographs()[0]
-
-    @lru_cache(most)
-    def pixels(_index: int) -> np.ndarray[Any, Any]:
-        return np.array(image)
-
-    samples = Samples(lambda index: int(pixels(index)[0, 0, 0]), 4 * IN_SECONDS)
-    return train(samples, batch_size=4, multiprocessing_context="fork")
-
-
-def texts(_: Path, *, as_strings: bool) -> Training:
+def texts(_: Path, *, faulty: bool) -> Training:
     """Some texts from anywhere in the dataset are a sample, of which it returns the first letters.
 
     They are a list of Python's strings, or the rows of one array of bytes.
@@ -211,7 +196,7 @@ def texts(_: Path, *, as_strings: bool) -> Training:
     count = SAMPLES * OF_SAMPLE
     letters = np.random.default_rng(0).integers(97, 123, count, dtype=np.uint8)
     order = np.random.default_rng(1).permutation(count).reshape(-1, OF_SAMPLE)
-    if as_strings:
+    if faulty:
         strings = [letter * LENGTH for letter in letters.tobytes().decode()]
         samples = Samples(lambda index: [ord(strings[text][0]) for text in order[index].tolist()])
     else:
@@ -265,14 +250,7 @@ PROGRAMS = (
         {"steps": 0.35 * CPUS, "workers": CPUS - 1},
         fixed={"steps": 0.9 * CPUS, "workers": CPUS},
     ),
-    Program(
-        "other programs on all CPUs",
-        "oversubscription",
-        "",
-        beside_others,
-        {"processes": CPUS},
-        {"processes": 0},
-    ),
+    Program("other programs on all CPUs", "oversubscription", "", beside_others),
     Program(
         "training bound to a CPU at an import",
         "confined workers",
@@ -306,14 +284,7 @@ PROGRAMS = (
         cpus=3,
         fault_cpus=2,
     ),
-    Program(
-        "a shard that is packed harder",
-        "slow worker",
-        "1",
-        packed,
-        {"harder": True},
-        {"harder": False},
-    ),
+    Program("a shard that is packed harder", "slow worker", "1", packed),
     Program(
         "spawn, and a long list of files",
         "worker start",
@@ -324,20 +295,13 @@ PROGRAMS = (
         fixed={"files": 200_000, "persistent_workers": True},
     ),
     Program(
-        "a vocabulary loaded by each worker",
-        "worker start",
-        "load_vocabulary",
-        with_vocabulary,
-        {"persistent_workers": False},
-        {"persistent_workers": True},
+        "a vocabulary loaded by each worker", "worker start", "load_vocabulary", with_vocabulary
     ),
     Program(
         "a vocabulary, in workers that nobody looks into",
         "epoch boundaries",
         "persistent_workers",
         with_vocabulary,
-        {"persistent_workers": False},
-        {"persistent_workers": True},
         looks_inside=False,
     ),
     Program(
@@ -348,21 +312,5 @@ PROGRAMS = (
         {"steps": 0.5, "workers": 1, "fresh": 75},
         {"steps": 0.5, "workers": 1},
     ),
-    Program(
-        "texts that are strings in a forked worker",
-        "copied pages",
-        "NumPy",
-        texts,
-        {"as_strings": True},
-        {"as_strings": False},
-    ),
-    Program(
-        "a cache that is never full",
-        "worker memory",
-        "lru_cache",
-        with_cache,
-        {"most": None},
-        {"most": 64},
-        costs_time=False,
-    ),
+    Program("texts that are strings in a forked worker", "copied pages", "NumPy", texts),
 )
