@@ -26,7 +26,7 @@ NOT_NEWEST = $(shell grep '^torch==' constraints.txt)
 # On which of them `make release-check` trains the demo: torch takes long to install.
 DEMO_PYTHONS ?= python3.11
 # What bench/programs trains with.
-LIBRARIES = accelerate datasets fastai timm torchvision trl ultralytics
+LIBRARIES = accelerate datasets fastai trl
 TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
 .PHONY: demo test check nightly golden coverage test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth intervals predict promises faults injected hangs fuzz soak gpu peer-suites clean
@@ -81,7 +81,7 @@ release-check: .venv-release/.done  ## build a release twice, and try its wheel 
 test-frameworks: .venv/.dev  ## inside Lightning, Accelerate, Trainer, Ignite, Keras
 	$(PYTEST) tests/frameworks
 
-test-programs: .venv-programs/.done  ## unchanged programs of four other libraries (5 minutes; its environment takes some GB)
+test-programs: .venv-programs/.done  ## unchanged programs of two other libraries (3 minutes; its environment takes some GB)
 	OMP_NUM_THREADS=1 .venv-programs/bin/python -m pytest --numprocesses=$(WORKERS) bench/programs
 
 lint: .venv/.test  ## style, layers and workflows
@@ -116,7 +116,7 @@ predict: .venv/.dev  ## throughput under other settings, predicted and then meas
 	.venv/bin/python -m bench.prediction --tune
 	.venv/bin/python -m bench.followed
 
-faults: .venv/.dev  ## what is found first in 67 programs with a fault and in their healthy twins, and what the advice brings (20 minutes)
+faults: .venv/.dev  ## what is found first in 56 programs with a fault and in their healthy twins, and what the advice brings (20 minutes)
 	.venv/bin/python -m bench.faults.run --evaluate
 
 fuzz: .venv/.dev  ## 100,000 files that were mutated, read and given to the commands (20 minutes)

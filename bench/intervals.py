@@ -60,10 +60,6 @@ def gamma(mean: float, shape: float) -> Draw:
     return lambda rng, runs, batches: rng.gamma(shape, mean / shape, (runs, batches))
 
 
-def lognormal(sigma: float) -> Draw:
-    return lambda rng, runs, batches: rng.lognormal(-(sigma**2) / 2, sigma, (runs, batches))
-
-
 def pareto(mean: float, shape: float) -> Draw:
     least = mean * (shape - 1) / shape
     return lambda rng, runs, batches: least * (rng.pareto(shape, (runs, batches)) + 1)
@@ -76,29 +72,14 @@ def stalling(usual: float, stall: float, often: float) -> Draw:
     return draw
 
 
-def remembering(memory: float, sigma: float) -> Draw:
-    """Log-normal times whose logarithms remember the last one."""
-
-    def draw(rng: np.random.Generator, runs: int, batches: int) -> Times:
-        noise = rng.normal(0.0, 1.0, (batches, runs))
-        for k in range(1, batches):
-            noise[k] = memory * noise[k - 1] + np.sqrt(1 - memory**2) * noise[k]
-        return np.asarray(np.exp(sigma * noise.T - sigma**2 / 2))
-
-    return draw
-
-
 NONE, SOME, TAIL, SIZES = "without workers", "with workers", "heavy tails", "steps by batch"
 CASES = {
     "steady": Case(NONE, normal(1.4), normal(1.0)),
     "gamma": Case(NONE, gamma(1.0, 2.0), gamma(1.0, 4.0)),
     "bursts": Case(NONE, stalling(0.05, 4.0, 0.1), gamma(1.0, 20.0)),
-    "autocorrelated": Case(NONE, remembering(0.8, 0.4), gamma(1.0, 10.0)),
     "slower": Case(SOME, gamma(1.5, 2.0), gamma(1.0, 4.0), 2),
-    "a little slower": Case(SOME, gamma(1.05, 10.0), gamma(1.0, 10.0), 4),
     "a little faster": Case(SOME, gamma(0.95, 10.0), gamma(1.0, 10.0), 4),
     "hidden": Case(SOME, gamma(0.4, 10.0), gamma(1.0, 20.0), 4),
-    "log-normal": Case(TAIL, lognormal(1.0), gamma(1.0, 20.0)),
     "Pareto": Case(TAIL, pareto(1.0, 2.5), gamma(1.0, 20.0)),
     "Pareto, workers": Case(TAIL, pareto(1.2, 2.5), gamma(1.0, 20.0), 4),
     "sizes": Case(SIZES, gamma(0.6, 10.0), gamma(1.0, 100.0), sizes=0.4),

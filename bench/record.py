@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[1]
 CPUS = 2
 MOST_BYTES = 80_000
 QUIET_CPUS = 0.1
-"""What others may use while a run is recorded; else it is recorded once more."""
+"""What others may use before a run is recorded."""
 KNOWN = {program.name: program for program in PROGRAMS}
 SEEN = {program.name: program for program in outside.SEEN}
 
@@ -248,26 +248,24 @@ def cpus_of_others(since: tuple[float, float, float]) -> float:
     return (all_s - own_s) / elapsed_s
 
 
-def record(name: str) -> bool:
-    """Record it in a process of its own, and keep what it wrote; whether nobody disturbed it."""
+def record(name: str) -> None:
+    """Record it in a process of its own once nobody uses the CPUs, and keep what it wrote."""
     busy = math.inf
     while busy > QUIET_CPUS:
         began = cpu_times_s()
         time.sleep(1)
         busy = cpus_of_others(began)
     with TemporaryDirectory() as place:
-        folder, began = Path(place), cpu_times_s()
+        began = cpu_times_s()
         command = [sys.executable, "-m", "bench.record", name, "--into", place]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        is_quiet = cpus_of_others(began) < QUIET_CPUS or name == "shared-machine"
-        logs = sorted(folder.glob("*.jsonl"))
+        print(f"{name}: beside {cpus_of_others(began):.2f} CPUs of others", flush=True)
+        logs = sorted(Path(place).glob("*.jsonl"))
         if done.returncode or not logs:
             print(f"{name}: failed\n{done.stderr}", flush=True)
-            return True
-        if is_quiet or name not in recorded():
+        else:
             keep(name, logs)
-        return is_quiet
 
 
 def recorded() -> set[str]:
@@ -322,11 +320,8 @@ def main() -> None:
         return
     if not options.table:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CPUS])
-        names = list(options.names or RECORDINGS)
-        while names:
-            name = names.pop(0)
-            if not record(name):
-                names.append(name)
+        for name in options.names or RECORDINGS:
+            record(name)
     write_table()
 
 

@@ -164,19 +164,14 @@ def with_value(content: bytes, draw: random.Random) -> bytes:
 
 
 def with_bytes(content: bytes, draw: random.Random) -> bytes:
-    """Bytes are put in or left out, a bit is flipped, the end is missing, or all is recoded."""
-    at, how = draw.randrange(len(content) + 1), draw.randrange(5)
-    before, after = content[:at], content[at:]
+    """Bytes are put in or left out, the end is missing, or all is recoded."""
+    at, how = draw.randrange(len(content) + 1), draw.randrange(4)
     if how == 0:
-        return before + draw.choice(BYTES) + after[draw.choice((0, 0, 1, 20, 200)) :]
+        return content[:at]
     if how == 1:
-        return before + bytes(byte ^ (1 << draw.randrange(8)) for byte in after[:1]) + after[1:]
-    if how == 2:
-        return before
-    if how == 3:
-        return draw.choice(BYTES) + content
-    encoding = draw.choice(("utf-16", "utf-32", "utf-8-sig", "utf-7"))
-    return content.decode("utf-8", "replace").encode(encoding, "replace")
+        encoding = draw.choice(("utf-16", "utf-32", "utf-8-sig", "utf-7"))
+        return content.decode("utf-8", "replace").encode(encoding, "replace")
+    return content[:at] + draw.choice(BYTES) + content[at + draw.choice((0, 0, 1, 20, 200)) :]
 
 
 def with_lines(content: bytes, draw: random.Random) -> bytes:

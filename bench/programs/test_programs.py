@@ -34,9 +34,7 @@ class Program(NamedTuple):
 
 PROGRAMS = {
     "fastai": Program(2 * 160, 2 * 12, 8, steps=0),  # its optimizers are its own
-    "timm": Program(2 * 160, 2 * 16, 4),
     "trl": Program(2 * 160, 2 * 4, 8),
-    "ultralytics": Program(4 * 80, 5, 4, steps=50),
 }
 CASES = [(name, "log", 2) for name in PROGRAMS] + [(name, "alternate", 0) for name in PROGRAMS]
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from bench.judge import compared
 from bench.zoo.costs import MS, Pause
-from bench.zoo.outside import CPUS, SEEN, Seen, Shuffling, keeping_outputs, keeping_samples, slow
+from bench.zoo.outside import CPUS, SEEN, Seen, Shuffling, keeping_outputs, keeping_samples
 from bench.zoo.programs import Samples, Training
 from loadeval import LoaderEvaluator
 from loadeval.probes.host import HostProbe  # memory is read often, so that seconds show hours
@@ -70,14 +70,6 @@ def test_too_slow_on_busy_cpus(tmp_path: Path) -> None:
     finding = compared(log).finding("waiting")
     assert "no CPU is free" in finding.text
     assert finding.proposed("num_workers") == []
-
-
-def test_shallow_queue(tmp_path: Path) -> None:
-    """Every fourth sample takes two steps' time: a queue of one batch cannot hide that."""
-    options = {"num_workers": 1, "prefetch_factor": 1}
-    training = slow(180, lambda index: 45 if index % 4 == 3 else 0, 20, **options)
-    finding = compared(logged(training, tmp_path, "alternate", pairs=6)).finding("shallow queue")
-    assert finding.do[0].says == "prefetch_factor 1 -> 2"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -175,7 +176,12 @@ class Clean:
 
     def install(self, package: str) -> None:
         pip = (sys.executable, "-m", "pip", "--python", self.bin / "python")
+        began_s = time.perf_counter()
         run(*pip, "install", "--quiet", "--only-binary=:all:", "--no-cache-dir", package)
+        took_s = time.perf_counter() - began_s
+        (site,) = (self.folder / "lib").glob("python*/site-packages")
+        nbytes = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
+        print(f"{Path(package).name}: {nbytes / 1e6:.0f} MB, {took_s:.0f} s more", flush=True)
         run(*pip, "check")
 
     def run(self, name: str, *arguments: str, code: int = 0) -> str:

@@ -110,14 +110,6 @@ def pareto(shape: float = 1.5, least_ms: float = 3.0) -> Drawn:
     return sleeps(np.minimum(drawn, 400.0))
 
 
-def autocorrelated(mean_ms: float, rho: float = 0.95, sigma: float = 0.4) -> Drawn:
-    """Sleeps whose logarithms are an AR(1) process with standard deviation `sigma`."""
-    noise = np.random.default_rng(7).normal(0.0, sigma, DRAWN)
-    for number in range(1, DRAWN):
-        noise[number] = rho * noise[number - 1] + np.sqrt(1 - rho**2) * noise[number]
-    return sleeps(mean_ms * np.exp(noise - sigma**2 / 2))
-
-
 def uneven(mean_ms: float, shape: float) -> Drawn:
     """Work of a gamma distribution, with a standard deviation of `mean_ms` / sqrt(`shape`)."""
     rounds = np.random.default_rng(7).gamma(shape, mean_ms * rounds_per_ms() / shape, DRAWN)

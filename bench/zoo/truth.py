@@ -21,7 +21,6 @@ from bench.zoo.costs import (
     Cost,
     Matmul,
     Sleep,
-    autocorrelated,
     pareto,
     sleeps,
 )
@@ -295,7 +294,6 @@ def cases() -> list[Case]:
         in_process(
             "tail", "Pareto waits in process, step 5", pareto(), every(Sleep(5)), peers_batches=250
         ),
-        workers("slow sample", "2 workers x 5 ms, 300 at every 50th", Sleep(5, 300, 50), ten),
         workers(
             "rare",
             "2 workers x 5 ms, 300 at 1 in 50",
@@ -303,13 +301,6 @@ def cases() -> list[Case]:
             ten,
             peers_batches=250,
             widest=RANDOM,
-        ),
-        in_process(
-            "AR",
-            "autocorrelated waits of 10 ms, step 10",
-            autocorrelated(10),
-            ten,
-            peers_batches=250,
         ),
         workers("a little slower", "2 workers x 21 ms, gamma, step 10", gamma, ten),
         workers(

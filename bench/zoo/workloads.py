@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -130,34 +129,6 @@ def array(index: int) -> Any:
     return np.subtract(image, 0.5, out=image)
 
 
-def tokens(index: int) -> list[int]:
-    """They cost nothing before they are collated."""
-    return list(range(500 + index * 7919 % 3500))
-
-
-def padded(samples: list[list[int]]) -> dict[str, torch.Tensor]:
-    """Tokens, and which of them are some, as long as the longest."""
-    longest = max(map(len, samples))
-    tokens = [sample + [0] * (longest - len(sample)) for sample in samples]
-    known = [[True] * len(sample) + [False] * (longest - len(sample)) for sample in samples]
-    return {"tokens": torch.tensor(tokens), "known": torch.tensor(known)}
-
-
-class Archive(Samples):
-    """Compressed samples, read a batch at a time."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        values = np.random.default_rng(7).integers(64, size=200_000, dtype=np.uint8)
-        self.sample = zlib.compress(values.tobytes(), 1)
-
-    def read(self, _index: int) -> torch.Tensor:
-        return torch.frombuffer(bytearray(zlib.decompress(self.sample)), dtype=torch.uint8)
-
-    def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
-        return [self.read(index) for index in indices]
-
-
 def workloads(folder: Path) -> list[Workload]:
     """All of them; those that read files have them in `folder`."""
     jpegs = make_photographs(folder / "photographs", FILES)
@@ -187,9 +158,7 @@ def workloads(folder: Path) -> list[Workload]:
         Workload("head of line", "1 sample in 50 takes 15x", slow_sample, 4, Sleep(3), workers=2),
         Workload("small", "batches of 2 ms", small, 80, Burn(0.3), epoch=1000, counted=800),
         Workload("numpy", "6 MB through a pipe", samples(array), 8, Sleep(3), 2, np.stack),
-        Workload("collate", "padded in Python", samples(tokens), 16, Burn(3), collate=padded),
         Workload("uneven", "samples differ by 140%", odd, 2, Sleep(2), epoch=600, counted=500),
-        Workload("getitems", "unpacked by the batch", Archive, 12, Burn(3), workers=2),
         Workload("lock", "a third of the time alone", lock, 4, Sleep(2), workers=2),
         Workload("spawn", "spawned workers", python, 12, Sleep(3), **spawn),
     ]
