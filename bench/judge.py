@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -42,44 +43,36 @@ def asked(command: str, *arguments: object) -> Any:
     return json.loads(done.stdout)
 
 
-def estimate(content: dict[str, Any] | None) -> Estimate | None:
-    """A value with its interval, or range; None where it is not known."""
-    return None if content is None else Estimate(content["value"], content["low"], content["high"])
-
-
-@dataclass(frozen=True)
-class Advice:
+class Advice(msgspec.Struct, frozen=True):
     """One thing to do, which may be a `setting` of the loader to change."""
 
-    says: str
-    because: str
-    where: str | None
-    setting: str | None
-    proposed: Any
+    says: str = ""
+    because: str = ""
+    where: str | None = None
+    setting: str | None = None
+    present: Any = None
+    proposed: Any = None
 
-    @classmethod
-    def of(cls, content: dict[str, Any]) -> Advice:
-        setting, present, proposed = map(content.get, ("setting", "present", "proposed"))
-        says = content.get("says", f"{setting} {present} -> {proposed}")
-        return cls(says, content["because"], content.get("where"), setting, proposed)
+    @property
+    def text(self) -> str:
+        says = self.says or f"{self.setting} {self.present} -> {self.proposed}"
+        return "\n".join(filter(None, (says, self.because, self.where)))
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """What is wrong, what it costs of the time, and what shows it: `facts`, values by name."""
 
     rule: str
     says: str
     cost: float | None
-    do: tuple[Advice, ...]
+    do: list[Advice]
     facts: dict[str, Any]
 
     @property
     def text(self) -> str:
         """All that is said of it."""
-        advice = (part for each in self.do for part in (each.says, each.because, each.where))
         facts = (f"{name}: {value}" for name, value in self.facts.items())
-        return "\n".join((self.says, *filter(None, advice), *facts))
+        return "\n".join((self.says, *(each.text for each in self.do), *facts))
 
     @property
     def cost_in_words(self) -> str:
@@ -94,14 +87,8 @@ class Finding:
         """Every value that it tells to give a setting."""
         return [each.proposed for each in self.do if each.setting == setting]
 
-    @classmethod
-    def of(cls, content: dict[str, Any]) -> Finding:
-        advice = tuple(map(Advice.of, content["do"]))
-        return cls(content["rule"], content["says"], content["cost"], advice, content["facts"])
 
-
-@dataclass(frozen=True)
-class Action:
+class Action(msgspec.Struct, frozen=True):
     """One thing to do; `speedup` is predicted with all before it, and `findings` ask for it.
 
     A `setting` becomes what is `proposed`, or a part becomes so many `times` as fast.
@@ -110,41 +97,47 @@ class Action:
     says: str
     where: str | None
     speedup: Estimate | None
-    findings: tuple[str, ...]
+    findings: list[str]
     setting: str | None
     proposed: Any
     times: float | None
 
-    @classmethod
-    def of(cls, content: dict[str, Any]) -> Action:
-        names = ("says", "where", "speedup", "findings", "setting", "proposed", "times")
-        fields = {name: content[name] for name in names}
-        fields["speedup"] = estimate(content["speedup"])
-        return cls(**{**fields, "findings": tuple(content["findings"])})
+
+class Gap(msgspec.Struct, frozen=True):
+    """Times of a batch in nanoseconds, and the speed-up; None is not measured."""
+
+    real: Estimate | None
+    ideal: Estimate | None
+    loader_only: Estimate | None
+    speedup: Estimate | None
+    steady_speedup: Estimate | None
 
 
 @dataclass(frozen=True)
 class Said:
-    """What `compare` says of a run, or of a real and an ideal one; None is not measured.
+    """What `compare` says of a run, or of a real and an ideal one.
 
     `rules` are all that were asked, `readings` the means in the real and the ideal arm by subject
-    and quantity, and `outliers` batches by their numbers. `stages_ns` are, of a batch of the loader
-    alone, all time, what stages are charged with, and what is not attributed.
+    and quantity. `stages_ns` are, of a batch of the loader alone, all time, what stages are charged
+    with, and what is not attributed.
     """
 
-    findings: tuple[Finding, ...]
+    gap: Gap
+    findings: list[Finding]
     rules: frozenset[str]
-    actions: tuple[Action, ...]
+    actions: list[Action]
     stages_ns: tuple[float, float, float] | None
     readings: dict[tuple[str, str], tuple[float | None, float | None]]
-    outliers: tuple[int, ...]
     verdict: str
     is_concluded: bool
-    speedup: Estimate | None
-    steady_speedup: Estimate | None
-    real_ns: float | None
-    ideal_ns: float | None
-    loader_only_ns: float | None
+
+    @property
+    def speedup(self) -> Estimate | None:
+        return self.gap.speedup
+
+    @property
+    def steady_speedup(self) -> Estimate | None:
+        return self.gap.steady_speedup
 
     def finding(self, rule: str) -> Finding:
         """That of the rule. Raises KeyError where it found nothing."""
@@ -155,39 +148,36 @@ def compared(*runs: Path) -> Said:
     """What `compare` says of them. Raises JudgeError."""
     content = asked("compare", *runs)
     result = content.get("result", content)
-    gap, diagnosis, stages = result["gap"], result["diagnosis"], result["stages"]
-    findings = tuple(map(Finding.of, diagnosis["findings"]))
-    found = {finding.rule for finding in findings}
+    diagnosis, stages, verdict = result["diagnosis"], result["stages"], result["verdict"]
+    findings = msgspec.convert(diagnosis["findings"], list[Finding])
     of_stages = None
     if stages is not None and stages["basis"] == "loader alone":
         charged_ns = sum(stage["charged_ns"] for stage in stages["stages"])
         of_stages = stages["total_ns"], charged_ns, stages["not_attributed_ns"]
-
-    def mean(level: dict[str, float] | None) -> float | None:
-        return None if level is None else level["mean"]
-
+    readings = {
+        (each["subject"], each["name"]): (
+            each["real"] and each["real"]["mean"],
+            each["ideal"] and each["ideal"]["mean"],
+        )
+        for each in result["metrics"]["quantities"]
+    }
+    found = {finding.rule for finding in findings}
     return Said(
+        msgspec.convert(result["gap"], Gap),
         findings,
         frozenset({*found, *diagnosis["nothing"], *diagnosis["skipped"]}),
-        tuple(map(Action.of, diagnosis["actions"])),
+        msgspec.convert(diagnosis["actions"], list[Action]),
         of_stages,
-        {
-            (each["subject"], each["name"]): (mean(each["real"]), mean(each["ideal"]))
-            for each in result["metrics"]["quantities"]
-        },
-        tuple(result["outliers"]["batch"]),
-        result["verdict"]["level"],
-        result["verdict"]["rule"] == "concluded",
-        estimate(gap["speedup"]),
-        estimate(gap["steady_speedup"]),
-        *(gap[name] and gap[name]["value"] for name in ("real", "ideal", "loader_only")),
+        readings,
+        verdict["level"],
+        verdict["rule"] == "concluded",
     )
 
 
 def pace(before: Path, after: Path) -> tuple[str, Estimate | None]:
     """Whether a run is slower than one before, in a word, and the ratio of their throughput."""
     content = asked("compare", before, after)["before_after"]
-    return content["pace"], estimate(content["epochs"]["ratio"])
+    return content["pace"], msgspec.convert(content["epochs"]["ratio"], Estimate | None)
 
 
 @dataclass(frozen=True)
@@ -202,20 +192,19 @@ class Backend:
 
 def backends(logs: Sequence[Path]) -> list[Backend]:
     """What `compare` says of the logs of several. Raises JudgeError."""
-    content, found = asked("compare", *logs), []
+    content = asked("compare", *logs)
+    found = [Backend(name, None, None, why) for name, why in content["failed"].items()]
     for name, result in content["backends"].items():
-        real, speedup = result["throughput"].get("real"), result["gap"]["speedup"]
-        found.append(Backend(name, estimate(real), estimate(speedup), None))
-    return [*found, *(Backend(name, None, None, why) for name, why in content["failed"].items())]
+        real = msgspec.convert(result["throughput"].get("real"), Estimate | None)
+        found.append(Backend(name, real, msgspec.convert(result["gap"], Gap).speedup, None))
+    return found
 
 
 def predicted(log: Path, workers: int, prefetch_factor: int, *, in_order: bool) -> Estimate:
     """The speed-up that `whatif` predicts from a run, under these settings."""
     order = "--in-order" if in_order else "--out-of-order"
     options = ("--num-workers", workers, "--prefetch-factor", prefetch_factor, order)
-    speedup = estimate(asked("whatif", log, *options)["with_options"]["speedup"])
-    assert speedup is not None
-    return speedup
+    return msgspec.convert(asked("whatif", log, *options)["with_options"]["speedup"], Estimate)
 
 
 def batches_in(log: Path) -> int:

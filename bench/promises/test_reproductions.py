@@ -80,7 +80,7 @@ def test_epoch_boundaries_of_a_shuffle_buffer(persistent: bool, says: str, tmp_p
     """It is filled whether workers stay or not, so these are not promised to end the wait."""
     loader = DataLoader(Shuffling(), num_workers=1, persistent_workers=persistent)
     log = logged(Training(loader, Pause(10), epochs=3), tmp_path)
-    assert compared(log).finding("epoch boundaries").do[0].says.startswith(says)
+    assert compared(log).finding("epoch boundaries").do[0].text.startswith(says)
 
 
 @pytest.mark.parametrize(
