@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import json
 import math
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -39,8 +36,8 @@ from tests.recorded import FOLDER, TABLE, found_in, rows_of
 ROOT = Path(__file__).parents[1]
 CPUS = 2
 MOST_BYTES = 80_000
-QUIET_CPUS = 0.1
-"""What others may use before a run is recorded."""
+QUIET_PERCENT = 5.0
+"""Of the CPUs others may use so much before a run is recorded."""
 KNOWN = {program.name: program for program in PROGRAMS}
 SEEN = {program.name: program for program in outside.SEEN}
 
@@ -97,44 +94,6 @@ def growing(make: Callable[[int], Training], folder: Path, path: Path) -> None:
     probes = [host.HostProbe(memory_every_s=0)]
     options: dict[str, Any] = {"probes": probes, "probe_interval_s": 0.005}
     measured(lambda _: make(250), folder, path, mode="log", **options)
-
-
-def killed(folder: Path, path: Path) -> None:
-    """The process is killed within the second epoch, while a line is written."""
-
-    def step_ms(number: int) -> float:
-        if number == 150:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return 5
-
-    if not os.fork():
-        make = partial(outside.slow, 100, 10, step_ms, 2, num_workers=1)
-        measured(lambda _: make(), folder, path, mode="log")
-    os.wait()
-    content = path.read_bytes()
-    path.write_bytes(content[: content.rindex(b"\n", 0, -1) + 40])
-
-
-def damaged(folder: Path, path: Path, spoil: Callable[[dict[str, Any]], Any]) -> None:
-    """The last block of a log run became something else."""
-    measured(lambda _: outside.slow(100, 10, 5, 2, num_workers=1), folder, path, mode="log")
-    lines = path.read_text().splitlines()
-    place = max(n for n, line in enumerate(lines) if '"type":"block"' in line)
-    spoilt = spoil(json.loads(lines[place]))
-    lines[place] = spoilt if isinstance(spoilt, str) else json.dumps(spoilt, separators=(",", ":"))
-    path.write_text("".join(f"{line}\n" for line in lines))
-
-
-def cut_through(block: dict[str, Any]) -> str:
-    return json.dumps(block)[:60] + "\x00\x00"
-
-
-def with_float(block: dict[str, Any]) -> dict[str, Any]:
-    return block | {"wait_ns": [0.5, *block["wait_ns"][1:]]}
-
-
-def jumped_back(block: dict[str, Any]) -> dict[str, Any]:
-    return block | {"request_ns": [1, *block["request_ns"][1:]]}
 
 
 def launched(module: str, *launcher: str, mode: str = "log") -> Record:
@@ -225,10 +184,6 @@ RECORDINGS: dict[str, tuple[str, Record]] = {
         "training and validation under `loadeval run`",
         launched("validating", mode="alternate"),
     ),
-    "killed": ("killed in its second epoch, its last line cut off", killed),
-    "damaged": ("a line cut through", partial(damaged, spoil=cut_through)),
-    "damaged-float": ("a wait of half a nanosecond", partial(damaged, spoil=with_float)),
-    "damaged-time": ("a time that jumped back", partial(damaged, spoil=jumped_back)),
     "unpinned-memory": on_device("batches not pinned", "unpinned", "log", mb=2, pinned=False),
     "hidden-waits": on_device("waits behind queued work", "hidden_waits", "log", work_ms=12.0),
     "idle-gpu": on_device("tiny kernels", "idle_device", "alternate", is_idle=True),
@@ -236,31 +191,14 @@ RECORDINGS: dict[str, tuple[str, Record]] = {
 }
 
 
-def cpu_times_s() -> tuple[float, float, float]:
-    """The time, the CPU time that all have used, and what this process and its children have."""
-    every = psutil.cpu_times()
-    return time.monotonic(), every.user + every.nice + every.system, sum(os.times()[:4])
-
-
-def cpus_of_others(since: tuple[float, float, float]) -> float:
-    """How many CPUs others have used since then, on average."""
-    elapsed_s, all_s, own_s = (now - then for now, then in zip(cpu_times_s(), since, strict=True))
-    return (all_s - own_s) / elapsed_s
-
-
 def record(name: str) -> None:
     """Record it in a process of its own once nobody uses the CPUs, and keep what it wrote."""
-    busy = math.inf
-    while busy > QUIET_CPUS:
-        began = cpu_times_s()
-        time.sleep(1)
-        busy = cpus_of_others(began)
+    while psutil.cpu_percent(1.0) > QUIET_PERCENT:
+        pass
     with TemporaryDirectory() as place:
-        began = cpu_times_s()
         command = [sys.executable, "-m", "bench.record", name, "--into", place]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        print(f"{name}: beside {cpus_of_others(began):.2f} CPUs of others", flush=True)
         logs = sorted(Path(place).glob("*.jsonl"))
         if done.returncode or not logs:
             print(f"{name}: failed\n{done.stderr}", flush=True)
