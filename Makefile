@@ -25,8 +25,6 @@ TORCH ?= torch
 NOT_NEWEST = $(shell grep '^torch==' constraints.txt)
 # On which of them `make release-check` trains the demo: torch takes long to install.
 DEMO_PYTHONS ?= python3.11
-# What bench/programs trains with.
-LIBRARIES = accelerate datasets fastai trl
 TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
 .PHONY: demo test check nightly golden coverage test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth intervals predict promises faults injected hangs fuzz soak gpu peer-suites clean
@@ -81,7 +79,7 @@ release-check: .venv-release/.done  ## build a release twice, and try its wheel 
 test-frameworks: .venv/.dev  ## inside Lightning, Accelerate, Trainer, Ignite, Keras
 	$(PYTEST) tests/frameworks
 
-test-programs: .venv-programs/.done  ## unchanged programs of two other libraries (3 minutes; its environment takes some GB)
+test-programs: .venv-programs/.done  ## an unchanged program of fastai's (2 minutes)
 	OMP_NUM_THREADS=1 .venv-programs/bin/python -m pytest --numprocesses=$(WORKERS) bench/programs
 
 lint: .venv/.test  ## style, layers and workflows
@@ -149,7 +147,7 @@ clean:
 	touch $@
 
 .venv-programs/.done: pyproject.toml bench/programs/constraints.txt
-	$(call new-environment,$(PYTHON),.venv-programs,--constraint bench/programs/constraints.txt $(LIBRARIES))
+	$(call new-environment,$(PYTHON),.venv-programs,--constraint bench/programs/constraints.txt fastai)
 	touch $@
 
 .venv-release/.done: pyproject.toml

@@ -78,7 +78,7 @@ def check(program: Program, turns: int) -> bool:
     fastest_s = {name: min(each for _, each in turns) for name, turns in paces.items()}
     losses = {name: 1 - step_s / batch_s for name, batch_s in fastest_s.items()}
     wrong = [
-        *(["no fault"] if program.costs_time and losses["faulty"] < LEAST_LOSS else []),
+        *(["no fault"] if losses["faulty"] < LEAST_LOSS else []),
         *(["not healthy"] if losses["healthy"] > HEALTHY_LOSS else []),
         *(["not fixed"] if fastest_s.get("fixed", 0.0) > 0.9 * fastest_s["faulty"] else []),
     ]
@@ -173,8 +173,8 @@ def main() -> int:
     if not options.evaluate:
         right = [check(each, options.turns) for each in chosen]
     else:
-        if not options.names:  # a leak takes a minute to see
-            chosen = [each for each in chosen if each.costs_time and each.fault_cpus <= CPUS]
+        if not options.names:
+            chosen = [each for each in chosen if each.fault_cpus <= CPUS]
         silent: dict[str, bool] = {}
         blamed: list[str] = []
         right = [evaluate(each, silent, blamed) for each in chosen]

@@ -1,6 +1,6 @@
-"""`loadeval run` of programs that train with other libraries, in those libraries' own way.
+"""`loadeval run` of a program that trains with fastai, in fastai's own way.
 
-`make test-programs` installs them; a library that is missing is skipped.
+`make test-programs` installs it; without it the tests are skipped.
 """
 
 from __future__ import annotations
@@ -8,35 +8,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from bench.judge import COMMAND, ROOT, column, compared, loaders_in
 
 LONGEST_S = 250
+BATCHES = {"training": 2 * 160, "validation": 2 * 12}
 pytestmark = [pytest.mark.check, pytest.mark.timeout(600)]
-
-
-class Program(NamedTuple):
-    """`training` and `validation` are batches; those of training have so many `samples` each.
-
-    `steps` are optimizer steps, where there is not one for each batch.
-    """
-
-    training: int
-    validation: int
-    samples: int
-    steps: int | None = None
-
-
-PROGRAMS = {
-    "fastai": Program(2 * 160, 2 * 12, 8, steps=0),  # its optimizers are its own
-    "trl": Program(2 * 160, 2 * 4, 8),
-}
-CASES = [(name, "log", 2) for name in PROGRAMS] + [(name, "alternate", 0) for name in PROGRAMS]
 
 
 def printed(*command: str) -> str:
@@ -50,24 +30,19 @@ def printed(*command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(("name", "mode", "workers"), CASES)
+@pytest.mark.parametrize(("mode", "workers"), [("log", "2"), ("alternate", "0")])
 def test_the_program_prints_the_same_and_is_measured(
-    name: str, mode: str, workers: int, tmp_path: Path
+    mode: str, workers: str, tmp_path: Path
 ) -> None:
     """Losses and parameters to the bit; each loader has its role and batches, each batch once."""
-    if find_spec(name) is None:
-        pytest.skip(f"{name} is not installed: make test-programs installs it")
-    program, script = PROGRAMS[name], Path(__file__).with_name(f"train_{name}.py")
-    command = (sys.executable, str(script), str(workers))
+    pytest.importorskip("fastai", reason="make test-programs installs it")
+    command = (sys.executable, str(Path(__file__).with_name("train_fastai.py")), workers)
     options = ("run", "--mode", mode, "--output", str(tmp_path / "logs"), "--")
     assert printed(*COMMAND, *options, *command) == printed(*command)
-    # Trainers also read rows of a dataset to see what is in it.
-    loaders = {each.role: each for each in loaders_in(tmp_path / "logs") if each.role != "other"}
+    loaders = {each.role: each for each in loaders_in(tmp_path / "logs")}
     samples = {role: column(each.log, "samples").tolist() for role, each in loaders.items()}
-    expected = {"training": program.training, "validation": program.validation}
-    assert {role: len(of_role) for role, of_role in samples.items()} == expected
-    assert set(samples["training"]) == {program.samples}
-    steps = program.training if program.steps is None else program.steps
-    assert loaders["training"].optimizer_steps == steps
+    assert {role: len(of_role) for role, of_role in samples.items()} == BATCHES
+    assert set(samples["training"]) == {8}
+    assert loaders["training"].optimizer_steps == 0  # its optimizers are its own
     if mode == "alternate":
         assert compared(loaders["training"].log).is_concluded

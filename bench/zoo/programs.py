@@ -61,10 +61,10 @@ class Program:
     arguments `faulty`; `healthy`, in which loading does not limit training; or `fixed`, which
     follow the advice literally where that is something else. Most have an argument `faulty` alone.
     Followed is the first piece of advice, or the one that has the words `follows`. `cause` is the
-    rule that should find the fault, and `named` a text that it must say, maybe "". `costs_time` is
-    false for a fault that costs something else. The healthy one needs so many `cpus`: one for each
-    worker that computes, and one for training. With fewer than `fault_cpus` the fault costs next to
-    nothing. Where not `looks_inside`, it is diagnosed without a look into its loader.
+    rule that should find the fault, and `named` a text that it must say, maybe "". The healthy one
+    needs so many `cpus`: one for each worker that computes, and one for training. With fewer than
+    `fault_cpus` the fault costs next to nothing. Where not `looks_inside`, it is diagnosed without
+    a look into its loader.
     """
 
     name: str
@@ -75,7 +75,6 @@ class Program:
     healthy: dict[str, Any] = field(default_factory=lambda: {"faulty": False})
     fixed: dict[str, Any] | None = None
     follows: str = ""
-    costs_time: bool = True
     cpus: int = 1
     fault_cpus: int = 1
     looks_inside: bool = True
