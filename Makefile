@@ -25,12 +25,9 @@ TORCH ?= torch
 NOT_NEWEST = $(shell grep '^torch==' constraints.txt)
 # On which of them `make release-check` trains the demo: torch takes long to install.
 DEMO_PYTHONS ?= python3.11
-# What bench/programs trains with; litgpt comes apart.
-LIBRARIES = accelerate datasets diffusers fastai "jsonargparse[signatures]" lightning monai \
-	sentence-transformers skorch speechbrain timm torch-geometric torchvision trl ultralytics
 TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
-.PHONY: demo test check nightly golden before-after coverage test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth intervals predict promises faults injected hangs fuzz soak gpu peer-suites clean
+.PHONY: demo test check nightly golden coverage test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth intervals predict promises faults injected hangs fuzz soak gpu peer-suites clean
 
 demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
@@ -39,10 +36,10 @@ test: .venv/.test  ## what is quick, and depends on no clock (under 3 minutes on
 	$(PYTEST) --dist=worksteal -m "not check" tests
 
 check: .venv/.dev docs  ## all tests: every loader, frameworks, faults, hangs, documents, browsers (some 40 minutes)
-	$(PYTEST) --hypothesis-profile=thorough --no-skips tests bench/fuzz bench/gpu
+	$(PYTEST) --hypothesis-profile=thorough --no-skips tests bench/gpu
 	.venv/bin/python -m bench.hangs.run --times 5
 
-nightly: check faults promises truth intervals predict soak fuzz before-after test-programs test-lowest test-newest test-pythons release-check gpu  ## what takes hours, and is a rate rather than a yes or no
+nightly: check faults promises truth intervals predict soak fuzz test-programs test-lowest test-newest test-pythons release-check gpu  ## what takes hours, and is a rate rather than a yes or no
 	$(PYTEST) --hypothesis-profile=random tests
 
 golden: .venv/.test  ## write the whole outputs in tests/golden anew, and print what changed: read it line by line; and docs/json.md
@@ -82,7 +79,7 @@ release-check: .venv-release/.done  ## build a release twice, and try its wheel 
 test-frameworks: .venv/.dev  ## inside Lightning, Accelerate, Trainer, Ignite, Keras
 	$(PYTEST) tests/frameworks
 
-test-programs: .venv-programs/.done  ## unchanged programs of twelve other libraries (10 minutes; its environment takes 8 GB)
+test-programs: .venv-programs/.done  ## an unchanged program of fastai's (2 minutes)
 	OMP_NUM_THREADS=1 .venv-programs/bin/python -m pytest --numprocesses=$(WORKERS) bench/programs
 
 lint: .venv/.test  ## style, layers and workflows
@@ -97,13 +94,10 @@ types: .venv/.test  ## mypy, strict
 docs: .venv/.dev  ## the documentation, in docs/_build/html; a warning is an error
 	.venv/bin/sphinx-build -n -W --keep-going -q -b html docs docs/_build/html
 
-bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'; what alternating, probes and looking inside cost (some minutes)
+bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'; CPU time that looking takes; many ranks (some minutes)
 	.venv/bin/python -m bench.overhead
-	.venv/bin/python -m bench.alternation
-	.venv/bin/python -m bench.probes
-	.venv/bin/python -m bench.stages
+	.venv/bin/python -m bench.looking
 	.venv/bin/python -m bench.ranks
-	.venv/bin/python -m bench.attach
 
 promises: .venv/.dev  ## what findings predict, and then measure; reproductions of reported problems; stages that add up (10 minutes)
 	OMP_NUM_THREADS=1 .venv/bin/pytest bench/promises
@@ -120,14 +114,11 @@ predict: .venv/.dev  ## throughput under other settings, predicted and then meas
 	.venv/bin/python -m bench.prediction --tune
 	.venv/bin/python -m bench.followed
 
-faults: .venv/.dev  ## what is found first in 83 programs with a fault and in their healthy twins, and what the advice brings (20 minutes)
+faults: .venv/.dev  ## what is found first in 56 programs with a fault and in their healthy twins, and what the advice brings (20 minutes)
 	.venv/bin/python -m bench.faults.run --evaluate
 
 fuzz: .venv/.dev  ## 100,000 files that were mutated, read and given to the commands (20 minutes)
 	.venv/bin/python -m bench.fuzz.run $(FUZZ)
-
-before-after: .venv/.dev  ## figures of the recorded runs that are others than before the redesign
-	.venv/bin/python -m bench.before_after
 
 soak: .venv/.dev  ## an hour with everything on, in which nothing may grow; SOAK="--minutes 10" is shorter
 	.venv/bin/python -m bench.soak.run $(SOAK)
@@ -146,7 +137,7 @@ peer-suites: .venv/.dev  ## tests of PyTorch, torchdata and DALI against wrapped
 	.venv/bin/python bench/peers/run.py $(SUITES)
 
 clean:
-	rm -rf .venv .venv-before .venv-lowest .venv-newest .venv-programs .venv-release .venv-3.*
+	rm -rf .venv .venv-lowest .venv-newest .venv-programs .venv-release .venv-3.*
 
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv
@@ -156,9 +147,7 @@ clean:
 	touch $@
 
 .venv-programs/.done: pyproject.toml bench/programs/constraints.txt
-	$(call new-environment,$(PYTHON),.venv-programs,--constraint bench/programs/constraints.txt $(LIBRARIES))
-# It asks for an older huggingface_hub than transformers does.
-	$(@D)/bin/pip install --quiet --disable-pip-version-check --no-deps litgpt==0.5.13
+	$(call new-environment,$(PYTHON),.venv-programs,--constraint bench/programs/constraints.txt fastai)
 	touch $@
 
 .venv-release/.done: pyproject.toml

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from loadeval import Estimate
+from loadeval import Estimate
 
 WIDTH = 190
 """Of a table that goes into a file."""
+
+
+def ratio_of(before: Sequence[float], after: Sequence[float]) -> Estimate:
+    """The median of the turns' ratios, and from where to where they go."""
+    ratios = [first / second for first, second in zip(before, after, strict=True)]
+    return Estimate(statistics.median(ratios), min(ratios), max(ratios))
 
 
 def in_words(estimate: Estimate | None) -> str:

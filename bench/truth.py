@@ -9,22 +9,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
-import time
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
 
 from bench.tables import in_words, show
-from bench.truth_runs import Ours, Truth, alternating
+from bench.truth_runs import Ours, Truth, alternating, dali, spdl
 from bench.zoo.truth import Case, cases
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    Peer = Callable[[Case], float]
 
 CLOSE = 0.05
 OFF = 0.10
@@ -40,85 +31,36 @@ HEADS = (
 )
 
 
-@dataclass
-class Result:
-    """What was found in one case; None is a peer that was not run, or could not run it."""
+def wrong_with(case: Case, truth: Truth, ours: Ours, time: float) -> list[str]:
+    """What is wrong with ours, which took so many times as long as a plain run."""
+    speedup, verdict = ours.said.speedup, ours.said.verdict
+    if speedup is None or speedup.low is None or speedup.high is None:
+        return ["no interval"]
+    half_width = (speedup.high - speedup.low) / 2
+    inside = speedup.low <= truth.value <= speedup.high
+    checks = {
+        "misses the truth": not is_near(speedup.value, truth.value, case.close)
+        and (case.is_close or not inside),
+        "interval misses the truth": case.is_close and not inside,
+        "wrong verdict": not named(verdict) & true_classes(*truth.spread),
+        "inconclusive": verdict == "inconclusive"
+        and is_near(truth.of_two_runs, truth.value, CLOSE),
+        "wide": case.widest is not None and half_width >= case.widest * speedup.value,
+        "slow": time > LONGEST,
+        "page faults": case.faults and not are_alike(*ours.page_faults),
+    }
+    return [fault for fault, holds in checks.items() if holds]
 
-    case: Case
-    truth: Truth
-    ours: Ours
-    dali: float | None
-    spdl: float | None
 
-    @property
-    def time(self) -> float:
-        """How many times as long as a plain run ours takes."""
-        return self.ours.elapsed_s / self.truth.plain_s(self.case)
-
-    def faults(self) -> list[str]:
-        """What is wrong with ours."""
-        speedup, verdict = self.ours.said.speedup, self.ours.said.verdict
-        if speedup is None or speedup.low is None or speedup.high is None:
-            return ["no interval"]
-        truth, widest = self.truth.value, self.case.widest
-        half_width = (speedup.high - speedup.low) / 2
-        inside = speedup.low <= truth <= speedup.high
-        checks = {
-            "misses the truth": not is_near(speedup.value, truth, self.case.close)
-            and (self.case.is_close or not inside),
-            "interval misses the truth": self.case.is_close and not inside,
-            "wrong verdict": not named(verdict) & true_classes(*self.truth.spread),
-            "inconclusive": verdict == "inconclusive"
-            and is_near(self.truth.of_two_runs, truth, CLOSE),
-            "wide": widest is not None and half_width >= widest * speedup.value,
-            "slow": self.time > LONGEST,
-            "page faults": self.case.faults and not self.faults_alike(),
-        }
-        return [fault for fault, holds in checks.items() if holds]
-
-    def faults_alike(self) -> bool:
-        """Whether a batch meets about as many page faults in both arms, as far as is known."""
-        if self.ours.page_faults is None:
-            return False
-        real, ideal = self.ours.page_faults
-        return abs(real - ideal) <= max(FEW_FAULTS, FAULTS_SHARE * real)
-
-    def row(self) -> list[str]:
-        """The row as text, a * at what is off.
-
-        That is two plain runs by a twentieth, a peer by a tenth and outside the truth's spread.
-        """
-        low, high = self.truth.spread
-        speedup, by_hand = self.ours.said.speedup, self.truth.of_two_runs
-        page_faults = self.ours.page_faults
-        return [
-            self.case.name,
-            self.case.what,
-            f"{self.truth.value:.2f} [{low:.2f}, {high:.2f}]",
-            in_words(speedup),
-            self.ours.said.verdict,
-            starred(by_hand, not is_near(by_hand, self.truth.value, CLOSE)),
-            *(self.peer(value) for value in (self.dali, self.spdl)),
-            f"{self.time:.2f}",
-            "-" if page_faults is None else " / ".join(f"{count:.0f}" for count in page_faults),
-            ", ".join(self.faults()) or "yes",
-        ]
-
-    def peer(self, value: float | None) -> str:
-        if value is None:
-            return "-"
-        low, high = self.truth.spread
-        return starred(
-            value, not is_near(value, self.truth.value, OFF) and not low <= value <= high
-        )
+def are_alike(real: float | None, ideal: float | None) -> bool:
+    """Whether a batch meets about as many page faults in both arms, as far as is known."""
+    if real is None or ideal is None:
+        return False
+    return abs(real - ideal) <= max(FEW_FAULTS, FAULTS_SHARE * real)
 
 
 def is_near(value: float, truth: float, share: float) -> bool:
     return abs(value / truth - 1) <= share
-
-
-def starred(value: float, is_off: bool) -> str:
-    return f"{value:.2f}{'*' if is_off else ''}"
 
 
 def named(verdict: str) -> set[str]:
@@ -133,35 +75,45 @@ def true_classes(low: float, high: float) -> set[str]:
     return set(CLASSES[first : last + 1])
 
 
-def tried(peer: Peer, case: Case) -> float | None:
-    """What the peer says; None when it, or the step that it serves, raises."""
+def tried(peer: Callable[[Case], float], case: Case, truth: Truth) -> str:
+    """What the peer says, a * where it is off: by a tenth, and outside the truth's spread."""
     try:
-        return peer(case)
+        value = peer(case)
     except Exception as error:  # noqa: BLE001 - a peer may fail in any way, and another run follows
-        say(f"  {peer.__name__} fails in {case.name}: {error!r}")
-        return None
+        print(f"  {peer.__name__} fails in {case.name}: {error!r}", file=sys.stderr)
+        return "-"
+    low, high = truth.spread
+    is_off = not is_near(value, truth.value, OFF) and not low <= value <= high
+    return f"{value:.2f}{'*' if is_off else ''}"
 
 
-def run(case: Case, peers: Sequence[Peer]) -> Result:
-    """The truth three times, and the runs under test in between; no peers, or DALI and SPDL."""
+def row_of(case: Case, peers: list[Callable[[Case], float]]) -> list[str]:
+    """The row as text: the truth three times, and ours in between; the last cell is "yes", or why.
+
+    Two plain runs get a * where they are off by a twentieth.
+    """
     truth = Truth()
     truth.again(case)
     ours = alternating(case)
     truth.again(case)
-    of_dali = tried(peers[0], case) if peers else None
     truth.again(case)
-    of_spdl = tried(peers[1], case) if peers else None
-    return Result(case, truth, ours, of_dali, of_spdl)
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def import_peers() -> list[Peer]:
-    from bench.truth_peers import dali, spdl  # spawned workers import this file
-
-    return [dali, spdl]
+    of_peers = [tried(peer, case, truth) for peer in peers] or ["-", "-"]
+    low, high = truth.spread
+    plain_s = sum(truth.real_s) / len(truth.real_s) * case.batches * case.epochs
+    time, by_hand = ours.elapsed_s / plain_s, truth.of_two_runs
+    counts = ["-" if count is None else f"{count:.0f}" for count in ours.page_faults]
+    return [
+        case.name,
+        case.what,
+        f"{truth.value:.2f} [{low:.2f}, {high:.2f}]",
+        in_words(ours.said.speedup),
+        ours.said.verdict,
+        f"{by_hand:.2f}{'' if is_near(by_hand, truth.value, CLOSE) else '*'}",
+        *of_peers,
+        f"{time:.2f}",
+        " / ".join(counts),
+        ", ".join(wrong_with(case, truth, ours, time)) or "yes",
+    ]
 
 
 def main() -> int:
@@ -172,23 +124,16 @@ def main() -> int:
     parser.add_argument("--no-peers", action="store_true", help="run neither DALI nor SPDL")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    peers = [] if options.no_peers else import_peers()
-    results = []
-    with tempfile.TemporaryDirectory() as folder:
-        known = {case.name: case for case in cases(Path(folder))}
-        wanted = options.case or list(known)
-        if not known.keys() >= set(wanted):
-            parser.error(f"expected cases among {', '.join(known)}; got {', '.join(wanted)}")
-        for number, name in enumerate(wanted, 1):
-            began = time.perf_counter()
-            results.append(run(known[name], peers))
-            say(
-                f"{number}/{len(wanted)} {name}: truth {results[-1].truth.value:.2f}, "
-                f"ours {in_words(results[-1].ours.said.speedup)} "
-                f"({time.perf_counter() - began:.0f} s)"
-            )
-    show(HEADS, [result.row() for result in results], markdown=options.markdown)
-    return 1 if any(result.faults() for result in results) else 0
+    known = {case.name: case for case in cases()}
+    wanted = options.case or list(known)
+    if not known.keys() >= set(wanted):
+        parser.error(f"expected cases among {', '.join(known)}; got {', '.join(wanted)}")
+    rows = []
+    for name in wanted:
+        rows.append(row_of(known[name], [] if options.no_peers else [dali, spdl]))
+        print(*rows[-1], sep="  ", file=sys.stderr, flush=True)
+    show(HEADS, rows, markdown=options.markdown)
+    return int(any(row[-1] != "yes" for row in rows))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The speed-up of one case: measured apart by bare loops, and by our alternating run."""
+"""The speed-up of one case: measured apart by bare loops, by our alternating run, and by peers."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from bench.judge import compared, page_faults
+from bench.judge import Said, compared, page_faults
+from bench.zoo.truth import Case
 from loadeval import LoaderEvaluator
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from bench.judge import Said
-    from bench.zoo.costs import Step
-    from bench.zoo.truth import Case
+Step = Callable[[Any], object]
 
 UNSETTLED = 5
 """The fewest batches in memory that are stepped over before the timed ones."""
@@ -31,7 +29,7 @@ WARM_S = 0.25
 """The shortest warm-up: until CPU caches and allocator have settled."""
 ENOUGH = 100
 """Batches in memory at most: steps vary less than loading does."""
-CORE = 0
+CACHED = 20
 
 
 @dataclass
@@ -49,7 +47,11 @@ class Truth:
         self.real_s.append(real_s / (epochs * case.batches))
         count = min(case.batches, ENOUGH)
         kept = outside_heap(map(case.content, range(count)))
-        warm_up(kept, case.step(count))
+        warm_up, began_s = case.step(count), time.perf_counter()
+        for number, batch in enumerate(served(kept)):
+            if number >= UNSETTLED and time.perf_counter() - began_s >= WARM_S:
+                break
+            warm_up(batch)
         with steps(case, count) as step:
             self.ideal_s.append(total_s(served(kept), step) / count)
 
@@ -67,18 +69,14 @@ class Truth:
         """What one run with the loader and one over batches in memory say, made by hand."""
         return self.real_s[0] / self.ideal_s[0]
 
-    def plain_s(self, case: Case) -> float:
-        """Seconds of a bare run of as many batches as ours has."""
-        return sum(self.real_s) / len(self.real_s) * case.batches * case.epochs
-
 
 @dataclass(frozen=True)
 class Ours:
-    """`page_faults` are those of a real and of an ideal batch; None where they were not counted."""
+    """`page_faults` are those of a real and of an ideal batch, where they were counted."""
 
     said: Said
     elapsed_s: float
-    page_faults: tuple[float, float] | None
+    page_faults: tuple[float | None, float | None]
 
 
 def outside_heap(batches: Iterable[Any]) -> list[Any]:
@@ -110,16 +108,6 @@ def served(kept: list[Any]) -> Iterator[Any]:
         yield dict(batch) if isinstance(batch, dict) else batch
 
 
-def warm_up(kept: list[Any], step: Step) -> None:
-    """Untimed steps over batches in memory, at most once over all."""
-    began = time.perf_counter()
-    for number, batch in enumerate(served(kept)):
-        if number >= UNSETTLED and time.perf_counter() - began >= WARM_S:
-            return
-        step(batch)
-        del batch
-
-
 def total_s(batches: Iterable[Any], step: Step) -> float:
     """Seconds of a whole loop."""
     began = time.perf_counter()
@@ -135,35 +123,36 @@ def epochs_s(loader: Any, step: Step, epochs: int) -> float:
 
 
 @contextmanager
-def disturbed(step: Step, batches: int) -> Iterator[Step]:
-    """`step` on one core, which another process shares in the middle third of `batches`."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {CORE})  # the burner inherits it
+def steps(case: Case, batches: int, runs: int = 1) -> Iterator[Step]:
+    """The step of `runs` runs, each of `batches`.
+
+    In a case that drifts it is on one core, which another process shares in the middle third.
+    """
+    step = case.step(batches)
+    if not case.drifts:
+        yield step
+        return
+    before, total = os.sched_getaffinity(0), batches * runs
+    os.sched_setaffinity(0, {min(before)})  # the burner inherits it
     burners: list[subprocess.Popen[bytes]] = []
     count = 0
 
-    def counting(batch: Any) -> None:
+    def disturbed(batch: Any) -> None:
         nonlocal count
-        if count == batches // 3:
+        if count == total // 3:
             burners.append(subprocess.Popen([sys.executable, "-Sc", "while True: pass"]))
-        if count == 2 * batches // 3:
+        if count == 2 * total // 3:
             burners[0].kill()
         count += 1
         step(batch)
 
     try:
-        yield counting
+        yield disturbed
     finally:
         for burner in burners:
             burner.kill()
             burner.wait()
         os.sched_setaffinity(0, before)
-
-
-def steps(case: Case, batches: int, runs: int = 1) -> Any:
-    """The step of `runs` runs, each of `batches`, as a context."""
-    step = case.step(batches)
-    return disturbed(step, batches * runs) if case.drifts else nullcontext(step)
 
 
 def alternating(case: Case) -> Ours:
@@ -175,6 +164,30 @@ def alternating(case: Case) -> Ours:
             steps(case, case.batches, case.epochs) as step,
         ):
             elapsed_s = epochs_s(loader, step, case.epochs)
-        real, ideal = page_faults(log, "real"), page_faults(log, "ideal")
-        both = None if real is None or ideal is None else (real, ideal)
+        both = page_faults(log, "real"), page_faults(log, "ideal")
         return Ours(compared(log), elapsed_s, both)
+
+
+def dali(case: Case) -> float:
+    """What DALI's tutorial computes: the total of a log run over that of a replay run."""
+    from nvidia.dali.plugin.pytorch import loader_evaluator
+
+    count = min(case.peers_batches, case.batches)
+    with steps(case, count, runs=2) as step:
+        evaluator = loader_evaluator.LoaderEvaluator
+        real_s = total_s(evaluator(case.loader(count), mode="log"), step)
+        replay = evaluator(case.loader(count), mode="replay", num_cached_batches=CACHED)
+        return real_s / total_s(replay, step)
+
+
+def spdl(case: Case) -> float:
+    """A run's mean iteration over that of a second run, once SPDL serves it from its cache."""
+    from spdl.dataloader import CacheDataLoader
+
+    count = min(case.peers_batches, case.batches)
+    kept = min(CACHED, count // 2)
+    with steps(case, count, runs=2) as step:
+        real_s = total_s(case.loader(count), step) / count
+        cached = iter(CacheDataLoader(case.loader(count), kept, kept, count))
+        total_s(islice(cached, kept), step)
+        return real_s / (total_s(cached, step) / (count - kept))

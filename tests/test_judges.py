@@ -10,14 +10,12 @@ import pytest
 BENCH = Path(__file__).parents[1] / "bench"
 PUBLIC = {"loadeval", "loadeval.testing"}
 INSIDE = {
-    *("fuzz/commands.py", "fuzz/readers.py", "fuzz/seeds.py", "fuzz/test_found.py", "overhead.py"),
-    *("probes.py", "promises/test_reproductions.py"),
-    *("intervals.py", "record.py", "hangs/record.py", "zoo/workloads.py"),
-    *("findings_page.py", "json_page.py", "screen.py"),
+    *("fuzz/run.py", "looking.py", "promises/test_reproductions.py", "intervals.py"),
+    *("record.py", "hangs/record.py", "zoo/workloads.py", "findings_page.py", "json_page.py"),
 }
 """Each says why beside its import; those that record logs or write pages are no judges."""
-READS_JSON = {"judge.py", "before_after.py", "fuzz/commands.py", "ranks.py"}
-"""The last two only see that there is JSON; before_after has that of two versions."""
+READS_JSON = {"judge.py", "fuzz/run.py", "ranks.py"}
+"""The last two only see that there is JSON."""
 
 
 def imported(path: Path) -> set[str]:

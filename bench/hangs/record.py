@@ -8,7 +8,6 @@ started, and what `attach` observes in some seconds.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import subprocess
@@ -16,18 +15,15 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
-from bench.hangs.planted import HANGS, ROOT, environment
+from bench.hangs.run import ROOT, SAID, command, environment
 from loadeval.attach.hang import hang_of
 from loadeval.attach.marks import declared_marks
 from loadeval.probes.looks import look_at
 from loadeval.probes.observing import Observer
-
-if TYPE_CHECKING:
-    from bench.hangs.planted import Planted
 
 FOLDER = ROOT / "tests" / "recorded" / "hangs"
 OBSERVED_S = 3.0
@@ -42,24 +38,17 @@ NAMES = {
 """What a recording calls the paths of this machine."""
 
 
-def recorded(planted: Planted) -> list[dict[str, Any]]:
+def recorded(planted: str) -> list[dict[str, Any]]:
     """Start the program, wait until it hangs, and look at each process of it that trains."""
-    process = subprocess.Popen(
-        planted.command,
-        env=environment(),
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    process = subprocess.Popen(command(planted), env=environment(), cwd=ROOT, **quiet)
+    until_s = time.monotonic() + LONGEST_S
     try:
         trainings = [process.pid]
-        if planted.python:
-            until_s = time.monotonic() + LONGEST_S
-            while len(trainings := ranks_of(process.pid)) < 2:
-                if time.monotonic() > until_s:
-                    raise TimeoutError(f"{planted.name} starts no ranks")
-                time.sleep(0.5)
+        while planted == "uneven_ranks" and len(trainings := ranks_of(process.pid)) < 2:
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"{planted} starts no ranks")
+            time.sleep(0.5)
         return [seen(pid) for pid in trainings]
     finally:
         for child in psutil.Process(process.pid).children(recursive=True):
@@ -98,21 +87,12 @@ def seen(pid: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="all programs by default")
-    options = parser.parse_args()
-    FOLDER.mkdir(exist_ok=True, parents=True)
-    for planted in HANGS:
-        if options.names and planted.name not in options.names:
-            continue
-        text = json.dumps(recorded(planted), default=sorted, separators=(",", ":"))
-        for name, other in NAMES.items():
-            text = text.replace(name, other)
-        path = FOLDER / f"{planted.name}.json.gz"
-        path.write_bytes(gzip.compress(text.encode(), mtime=0))
-        print(f"{planted.name}: {path.stat().st_size:,} bytes", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    FOLDER.mkdir(exist_ok=True, parents=True)
+    for name in sys.argv[1:] or SAID:
+        text = json.dumps(recorded(name), default=sorted, separators=(",", ":"))
+        for path, other in NAMES.items():
+            text = text.replace(path, other)
+        file = FOLDER / f"{name}.json.gz"
+        file.write_bytes(gzip.compress(text.encode(), mtime=0))
+        print(f"{name}: {file.stat().st_size:,} bytes", flush=True)

@@ -1,20 +1,136 @@
 """How often each planted hang is named, and no slow loader called one.
 
-Exit status 1 where one was not.
+Each is a program of the zoo under `loadeval run --hang-after 3 --abort-on-hang`. Exit status 1
+where one was not named.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
+import signal
+import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from bench.hangs.planted import HANGS, HEALTHY, run
+ROOT = Path(__file__).parents[2]
+TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
+ABORTED = 5
+LONGEST_S = 120.0
+WORKER = r"no batch for \d+ s: worker \d \(process \d+\)"
+GONE = "a process that loads is gone, and its batch never comes"
+FULL = f"{WORKER} cannot put more into a pipe or a queue: it is full"
+NOT_ANSWERED = f"{WORKER} is stuck in a call that is not answered"
+OF_SAMPLE = r"sample +9, in batch 4 of the epoch"
 
 
-def say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+def at(place: str, file: str = "hangs.py") -> str:
+    return rf"{file}:\d+ {place}"
+
+
+SAID: dict[str, tuple[str, ...]] = {
+    "stuck_socket": (
+        *(NOT_ANSWERED, OF_SAMPLE, at("Remote.__getitem__")),
+        r"call +recvfrom of socket:\[\d+\] connected to 127.0.0.1:\d+",
+        r"behind it +worker 1 done, waiting",
+    ),
+    "stuck_fifo": (NOT_ANSWERED, OF_SAMPLE, at("Files.__getitem__"), r"call +openat of .*9.bin"),
+    "forked_lock": (
+        f"{WORKER} waits for a lock that was held when it was forked",
+        *(at("Logged.__getitem__"), at("Handler.acquire", "logging/__init__.py")),
+    ),
+    "forked_thread": (
+        f"{WORKER} waits for a thread that it does not have",
+        at("Threaded.__getitem__"),
+    ),
+    "full_pipe": (
+        *(FULL, at("Reported.__getitem__"), r"call +write of pipe"),
+        r"other end +process \d+, stopped",
+    ),
+    "full_queue": (FULL, at("Counted.__getitem__"), at("Queue.put", "queues.py")),
+    "killed_pool": (GONE, at("Pooled.__iter__")),
+    "killed_process": (GONE, at("Queued.__iter__"), r"killed by +SIGKILL \(process \d+\)"),
+    "uneven_ranks": (
+        "rank 0: no batch for .* training waits for other ranks in all_reduce",
+        r"rank 0 +11 batches; all_reduce",
+        r"rank 1 +10 batches; monitored_barrier",
+    ),
+    "endless_init": (f"{WORKER} has not finished starting", at("prepare")),
+    "endless_import": (
+        r"no batch for \d+ s: process \d+ has not finished starting",
+        at("<module>"),
+    ),
+}
+"""Patterns that the lines on stderr match, in this order."""
+HEALTHY = ("slow sleep 2", "slow receive 2", "slow compute 2", "slow sleep 0")
+"""Trainings that go on to their end."""
+
+
+def command(planted: str) -> list[str]:
+    """It as a user would start it."""
+    launcher = TORCHRUN if planted == "uneven_ranks" else ()
+    return [sys.executable, *launcher, "-m", "bench.zoo.hangs", *planted.split()]
+
+
+def environment() -> dict[str, str]:
+    """One in which programs find loadeval, and are no ranks of another job."""
+    own = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
+    path = os.pathsep.join([str(ROOT), str(ROOT / "adapters")])
+    return {**own, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended, what was said, in how long, and how many files of stacks there are."""
+
+    code: int | None
+    err: str
+    took_s: float
+    stacks: int
+
+    def is_as(self, planted: str) -> bool:
+        """Whether that is what is to be said of `planted`."""
+        if planted in HEALTHY:
+            return self.code == 0
+        pattern = ".*".join(f"(?:{part})" for part in SAID[planted])
+        said = " ".join(self.err.split())  # sentences go on in further lines
+        is_named = re.search(pattern, said) is not None
+        return is_named and self.code == ABORTED and self.stacks > 0
+
+
+def run(planted: str) -> Ended:
+    """Run it, as a user would; nothing of it is left afterwards."""
+    with TemporaryDirectory() as folder:
+        logs = Path(folder) / "logs"
+        options = ("--output", str(logs), "--hang-after", "3", "--abort-on-hang", "--")
+        began_s, code = time.monotonic(), None
+        with subprocess.Popen(
+            [sys.executable, "-m", "loadeval", "run", *options, *command(planted)],
+            cwd=folder,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                _, err = process.communicate(timeout=LONGEST_S)
+                code = process.returncode
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                _, err = process.communicate()
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        stacks = len(list(logs.glob("hang-*.txt")))
+        return Ended(code, err, time.monotonic() - began_s, stacks)
 
 
 def main() -> int:
@@ -23,22 +139,18 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=20, metavar="N")
     parser.add_argument("--at-once", type=int, default=1, metavar="N")
     options = parser.parse_args()
-    chosen = [
-        each for each in (*HANGS, *HEALTHY) if not options.names or each.name in options.names
-    ]
     missed = 0
-    for planted in chosen:
+    for planted in options.names or (*SAID, *HEALTHY):
         with ThreadPoolExecutor(options.at_once) as threads:
             ends = list(threads.map(run, [planted] * options.times))
         right = [end for end in ends if end.is_as(planted)]
-        name = " ".join((planted.name, *planted.arguments))
+        what = "not called a hang" if planted in HEALTHY else "named"
         longest_s = max(end.took_s for end in ends)
-        what = "not called a hang" if planted.is_healthy else "named"
-        say(f"{name:20} {what} {len(right)} of {len(ends)} times; at most {longest_s:.0f} s")
+        print(f"{planted:20} {what} {len(right)} of {len(ends)} times; at most {longest_s:.0f} s")
         for end in ends:
             if end not in right:
                 missed += 1
-                say(f"  exit code {end.code}, {end.stacks} files of stacks:\n{end.err}")
+                print(f"  exit code {end.code}, {end.stacks} files of stacks:\n{end.err}")
     return 1 if missed else 0
 
 

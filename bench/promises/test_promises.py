@@ -5,27 +5,21 @@ Loaders and steps sleep, for far longer than a slow machine could blur.
 
 from __future__ import annotations
 
-import inspect
-import os
 import time
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from bench.judge import compared
+from bench.judge import Action, Said, compared
 from bench.zoo.costs import MS, Both, Sleep
 from bench.zoo.programs import Samples
 from loadeval import LoaderEvaluator
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bench.judge import Action
 
 pytestmark = [
     pytest.mark.timeout(360),
@@ -33,12 +27,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
 ]
 
-ANY_ORDER = "in_order" in inspect.signature(DataLoader).parameters
 ROUNDS = 3
-SETTLING, COUNTED = 16, 160
-"""Batches of a round before those that are timed, and these."""
-BLUR = 1.1
-"""What plain loops may be off by, beside the range of the prediction."""
+BLUR, BLUR_OF_STARTS = 1.1, 1.15
+"""What plain loops may be off by, beside the range of the prediction; where workers start often."""
 
 
 class Blur:
@@ -53,104 +44,107 @@ class Blur:
 
 
 class Numbers(Samples):
-    """Some tensors each; waits for storage, for one in `rare_every` much longer, and is blurred."""
+    """Some tensors each; waits for storage, for one in 32 much longer, and is blurred."""
 
     def __init__(
-        self, waits_ms: float, rare_ms: float, rare_every: int, blur_ms: float, tensors: int
+        self, count: int, waits_ms: float, rare_ms: float, blur_ms: float, tensors: int
     ) -> None:
-        self.wait = Both(Sleep(waits_ms), Sleep(rare_ms), every=rare_every or 1)
-        self.transform, self.tensors, self.count = Blur(blur_ms), tensors, 1600
+        self.wait = Both(Sleep(waits_ms), Sleep(rare_ms), every=32)
+        self.transform, self.tensors, self.count = Blur(blur_ms), tensors, count
 
     def read(self, index: int) -> list[torch.Tensor]:
         self.wait(index)
-        sample = torch.tensor(index)
-        return [self.transform(sample)] * self.tensors
+        sample = self.transform(torch.tensor(index))
+        return [sample.clone() for _ in range(self.tensors)]
 
 
 @dataclass(frozen=True)
 class Training:
-    """A loader, a step that sleeps, and what the advice says that is followed."""
+    """A loader of batches of four, and a step that sleeps."""
 
-    advice: str
     settings: dict[str, Any] = field(default_factory=lambda: {"num_workers": 1})
+    samples: int = 1600
+    epochs: int = 1
     step_ms: float = 5.0
     waits_ms: float = 0.5
     rare_ms: float = 0.0
-    rare_every: int = 0
     blur_ms: float = 0.0
     tensors: int = 1
-    sharing: str = "file_descriptor"
 
     def loader(self) -> DataLoader[list[torch.Tensor]]:
-        torch.multiprocessing.set_sharing_strategy(self.sharing)  # type: ignore[no-untyped-call]
-        dataset = Numbers(self.waits_ms, self.rare_ms, self.rare_every, self.blur_ms, self.tensors)
-        return DataLoader(dataset, batch_size=4, **self.settings)
+        samples = Numbers(self.samples, self.waits_ms, self.rare_ms, self.blur_ms, self.tensors)
+        return DataLoader(samples, batch_size=4, **self.settings)
 
-    def step(self) -> None:
-        time.sleep(self.step_ms * MS)
+    def train(self, batches: Any) -> None:
+        for _ in range(self.epochs):
+            for _ in batches:
+                time.sleep(self.step_ms * MS)
 
     def following(self, action: Action) -> Training:
-        setting = action.setting
-        if setting is not None:
-            return replace(self, settings={**self.settings, setting: action.proposed})
-        if "set_sharing_strategy" in action.says:
-            return replace(self, sharing="file_system")
+        if action.setting is not None:
+            return replace(self, settings={**self.settings, action.setting: action.proposed})
         assert "Blur" in action.says
         return replace(self, blur_ms=self.blur_ms / (action.times or 1))
 
     def seconds(self) -> float:
-        """For a batch of a plain loop, before its workers are ended."""
-        began_s = 0.0
-        for number, _ in enumerate(self.loader()):
-            if number == SETTLING:
-                began_s = time.perf_counter()
-            if number == SETTLING + COUNTED:
-                return (time.perf_counter() - began_s) / COUNTED
-            self.step()
-        return pytest.fail("the epoch is too short")
+        """Of plain epochs, with the starts of workers."""
+        began_s = time.perf_counter()
+        self.train(self.loader())
+        return time.perf_counter() - began_s
+
+    def said(self, log: Path) -> Said:
+        """What is said after a run."""
+        with LoaderEvaluator(self.loader(), mode="alternate", log_file=log) as loader:
+            self.train(loader)
+        return compared(log)
+
+    def speedup(self, followed: Training) -> float:
+        """How many times as fast the other one is."""
+        return median(self.seconds() / followed.seconds() for _ in range(ROUNDS))
 
 
+FIRST = {"settings": {}, "samples": 96, "epochs": 8, "step_ms": 4.0}
+"""Without workers, in epochs so short that starting workers shows."""
 TRAININGS = {
-    "more workers": Training("num_workers", waits_ms=5),
-    "workers": Training("num_workers", {"num_workers": 0}, waits_ms=4),
-    "a faster transform": Training("twice as fast", blur_ms=3),
-    "any order": Training("in_order", {"num_workers": 3}, blur_ms=1, rare_ms=100, rare_every=32),
-    "tensors by file": Training(
-        "set_sharing_strategy",
-        {"num_workers": 3, "in_order": False},
-        waits_ms=0,
-        blur_ms=3,
-        tensors=4,
-    ),
+    "more workers": ("num_workers", Training(waits_ms=5)),
+    "workers": ("num_workers", Training({"num_workers": 0}, waits_ms=4)),
+    "a faster transform": ("twice as fast", Training(blur_ms=3)),
+    "any order": ("in_order", Training({"num_workers": 3}, blur_ms=1, rare_ms=100)),
 }
+"""What the advice says that is followed, with all that comes before it."""
 
 
 @pytest.mark.parametrize("case", TRAININGS)
-def test_following_advice_brings_what_it_promises(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    training = TRAININGS[case]
-    if case in {"any order", "tensors by file"} and not ANY_ORDER:
-        pytest.skip("this torch serves batches in order alone")
-    cpus = len(os.sched_getaffinity(0))
-    if case == "tensors by file" and cpus <= training.settings["num_workers"]:
-        pytest.skip("the workers compute, and leave training no CPU of its own")
-    monkeypatch.setattr(torch.multiprocessing, "_sharing_strategy", "file_descriptor")
-    actions = advised(training, tmp_path / "run.jsonl")
+def test_following_advice_brings_what_it_promises(case: str, tmp_path: Path) -> None:
+    words, training = TRAININGS[case]
+    actions = training.said(tmp_path / "run.jsonl").actions
+    wanted = [number for number, each in enumerate(actions, 1) if words in each.says]
+    assert wanted, actions
+    actions = actions[: wanted[0]]
     followed = reduce(Training.following, actions, training)
-    speedup = median(training.seconds() / followed.seconds() for _ in range(ROUNDS))
-    predicted = actions[-1].speedup
+    predicted, speedup = actions[-1].speedup, training.speedup(followed)
     assert predicted is not None, actions
     low, high = predicted.bounds
     assert low / BLUR <= speedup <= high * BLUR, (actions, speedup)
 
 
-def advised(training: Training, log: Path) -> tuple[Action, ...]:
-    """What to do after one epoch, up to the first that says so: it is predicted with all of it."""
-    with LoaderEvaluator(training.loader(), mode="alternate", log_file=log) as loader:
-        for _ in loader:
-            training.step()
-    actions = compared(log).actions
-    wanted = [number for number, each in enumerate(actions, 1) if training.advice in each.says]
-    assert wanted, actions
-    return actions[: wanted[0]]
+def test_first_workers_that_stay_bring_what_is_promised(tmp_path: Path) -> None:
+    graphs = Training(**FIRST, waits_ms=4, tensors=2)
+    said = graphs.said(tmp_path / "run.jsonl")
+    advice = said.finding("zero workers").do
+    settings = {str(each.setting): each.proposed for each in advice if each.setting}
+    assert settings.keys() == {"num_workers", "persistent_workers"}
+    predicted = said.actions[0].speedup
+    assert predicted is not None
+    low, high = predicted.bounds
+    speedup = graphs.speedup(replace(graphs, settings=settings))
+    assert low / BLUR_OF_STARTS <= speedup <= high * BLUR_OF_STARTS, (said.actions, speedup)
+
+
+def test_many_small_tensors_are_not_promised_to_gain(tmp_path: Path) -> None:
+    """With a worker each epoch takes longer, whether it lives on or not."""
+    graphs = Training(**FIRST, waits_ms=0.5, tensors=64)
+    actions = graphs.said(tmp_path / "run.jsonl").actions
+    assert not any(each.setting == "num_workers" for each in actions)
+    for more in ({}, {"persistent_workers": True}):
+        assert graphs.speedup(replace(graphs, settings={"num_workers": 1, **more})) < 1

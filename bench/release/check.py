@@ -7,10 +7,7 @@ printed, and the exit code is 1.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +15,6 @@ import tarfile
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from zipfile import ZipFile
@@ -63,11 +59,6 @@ for batch in loader:
     print(batch)
 install(loader).close()
 """
-ADAPTERS = """
-from importlib.metadata import entry_points
-
-print(entry_points(group="loadeval.adapters").names)
-"""
 MISTYPED = """
 from loadeval import LoaderEvaluator
 from loadeval_adapters.notes import NotTimed
@@ -77,44 +68,35 @@ LoaderEvaluator([1, 2], redact="yes")
 NotTimed("why").nothing
 """
 MISTAKES = 3
-OF_SDIST = {
-    *("LICENSE", "SECURITY.md", "CITATION.cff", "CHANGELOG.md", "Makefile"),
-    *("tests/conftest.py", "docs/index.md", "examples/train.py"),
-}
-REQUIRED = {"msgspec", "numpy", "nvidia-ml-py", "psutil", "rich", "typer"}
-EXTRA = re.compile(r"""pip install ["'](?:\.|loadeval)\[([\w,]+)\]""")
-OF_USERS = {"train"}
-"""An extra of a user's own package, in a CI job of theirs."""
-PAGE_BYTES = 10**6
-"""A page of a run is smaller."""
-WITHOUT_PROC = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
+WHERE = "import loadeval, loadeval_adapters as a; print(loadeval.__file__, a.__file__)"
+ADAPTERS = """
+from importlib.metadata import entry_points
+
+print(entry_points(group="loadeval.adapters").names)
+"""
+OF_SDIST = {"LICENSE", "CHANGELOG.md", "Makefile", "tests/conftest.py", "docs/index.md"}
 
 
 class CheckError(Exception):
     """Something is not as a release should be."""
 
 
-def run(
-    *command: str | Path, cwd: Path | None = None, code: int | None = 0, **variables: str
-) -> str:
+def run(*command: str | Path, cwd: Path | None = None, code: int = 0, **variables: str) -> str:
     """What a command prints on stdout and stderr. Raises CheckError for another exit code."""
-    own = {
-        name: os.environ[name]
-        for name in os.environ
-        if name not in {"PYTHONPATH", "PIP_CONSTRAINT"}
-    }
+    ours = {"PYTHONPATH", "PIP_CONSTRAINT"}
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    words = list(map(str, command))
     done = subprocess.run(
-        list(map(str, command)),
+        words,
         cwd=cwd,
-        env={**own, **variables},
+        env={**environment, **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
-    if code is not None and done.returncode != code:
-        words = " ".join(map(str, command))
-        raise CheckError(f"{words} ended with {done.returncode}, not {code}:\n{done.stdout}")
+    said = f"{' '.join(words)} ended with {done.returncode}, not {code}:\n{done.stdout}"
+    expect(done.returncode == code, said)
     return done.stdout
 
 
@@ -122,11 +104,6 @@ def expect(condition: object, what: str) -> None:
     """Raises CheckError unless `condition` holds."""
     if not condition:
         raise CheckError(what)
-
-
-def sha256(path: Path) -> str:
-    """The digest of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def build(sources: Path, output: Path, umask: int = 0o022) -> tuple[Path, Path]:
@@ -157,93 +134,63 @@ def build_reproducibly(folder: Path) -> tuple[Path, Path]:
         built.append(build(sources, folder / f"dist-{number}", umask))
         shutil.rmtree(sources)
     for first, second in zip(*built, strict=True):
-        expect(
-            sha256(first) == sha256(second), f"{first.name} has other bytes when it is built again"
-        )
+        same = first.read_bytes() == second.read_bytes()
+        expect(same, f"{first.name} has other bytes when it is built again")
     wheel, sdist = built[0]
     shutil.unpack_archive(sdist, folder / "unpacked", filter="data")
     (unpacked,) = (folder / "unpacked").iterdir()
     again, _ = build(unpacked, folder / "dist-of-sdist")
-    expect(sha256(again) == sha256(wheel), "the sdist makes another wheel than the sources")
+    same = again.read_bytes() == wheel.read_bytes()
+    expect(same, "the sdist makes another wheel than the sources")
     return wheel, sdist
 
 
 def check_contents(wheel: Path, sdist: Path) -> None:
-    """What the wheel, its metadata and the sdist hold, and the extras that documents name."""
+    """What the wheel, its metadata and the sdist hold."""
     (distribution,) = metadata.distributions(path=[str(wheel)])
     names, about = set(ZipFile(wheel).namelist()), distribution.metadata
-    info = f"loadeval-{about['Version']}.dist-info"
     folders = {name.partition("/")[0] for name in names}
-    expect(folders == {"loadeval", "loadeval_adapters", info}, f"the wheel has {folders}")
+    ours = {"loadeval", "loadeval_adapters", f"loadeval-{about['Version']}.dist-info"}
+    expect(folders == ours, f"the wheel has {folders}")
     typed = {"loadeval/py.typed", "loadeval_adapters/py.typed", "loadeval/report/page.html"}
     expect(typed <= names, f"the wheel lacks {typed - names}")
-    starts = ZipFile(wheel).read(f"{info}/entry_points.txt").decode()
-    expect("loadeval = loadeval.cli.main:app" in starts, "the wheel has no command")
     with tarfile.open(sdist) as archive:
         files = {name.partition("/")[2] for name in archive.getnames()}
     expect(files >= OF_SDIST, f"the sdist lacks {OF_SDIST - files}")
     hidden = [name for name in files if name.startswith((".ci", ".venv", ".git/"))]
     expect(not hidden, f"the sdist has {hidden}")
-    named = {name.lower() for name in about.get_all("Requires-Dist", []) if "extra ==" not in name}
-    alone = {re.split(r"[<>=]", requirement)[0] for requirement in named}
-    expect(alone == REQUIRED, f"without an extra it requires {alone}")
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("loadeval/**/*.py")]
-    extras = {extra for path in pages for extra in EXTRA.findall(path.read_text(encoding="utf-8"))}
-    unknown = extras - OF_USERS - set(about.get_all("Provides-Extra", []))
-    expect(not unknown, f"there are no extras {unknown}, which are named")
 
 
-@dataclass
 class Clean:
     """An environment of `python` in `folder` that has nothing yet."""
 
-    python: str
-    folder: Path
-    figures: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        run(self.python, "-m", "venv", "--without-pip", self.folder)
-        self.bin = self.folder / "bin"
-        self.home = self.folder / "home"
+    def __init__(self, python: str, folder: Path) -> None:
+        run(python, "-m", "venv", "--without-pip", folder)
+        self.folder, self.bin, self.home = folder, folder / "bin", folder / "home"
         self.home.mkdir()
 
-    def install(self, *packages: str, extra: str = "") -> str:
-        """What pip says, and the time and size as a figure."""
-        began = time.perf_counter()
-        output = self.pip("install", "--quiet", "--only-binary=:all:", "--no-cache-dir", *packages)
-        seconds = time.perf_counter() - began
+    def install(self, package: str) -> None:
+        pip = (sys.executable, "-m", "pip", "--python", self.bin / "python")
+        began_s = time.perf_counter()
+        run(*pip, "install", "--quiet", "--only-binary=:all:", "--no-cache-dir", package)
+        took_s = time.perf_counter() - began_s
         (site,) = (self.folder / "lib").glob("python*/site-packages")
         nbytes = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
-        self.figures[extra or "loadeval"] = f"{nbytes / 1e6:.0f} MB, {seconds:.0f} s more"
-        return output
+        print(f"{Path(package).name}: {nbytes / 1e6:.0f} MB, {took_s:.0f} s more", flush=True)
+        run(*pip, "check")
 
-    def pip(self, *arguments: str) -> str:
-        """What pip says of the environment."""
-        return run(sys.executable, "-m", "pip", "--python", self.bin / "python", *arguments)
-
-    def run(self, *command: str | Path, code: int = 0, before: tuple[str, ...] = ()) -> str:
+    def run(self, name: str, *arguments: str, code: int = 0) -> str:
         """A command of the environment: no other is on PATH."""
-        name, *rest = command
         variables = {"PATH": str(self.bin), "HOME": str(self.home), "COLUMNS": "80"}
-        if before:
-            variables["PATH"] += f":{os.environ['PATH']}"
-        return run(*before, self.bin / str(name), *rest, cwd=self.home, code=code, **variables)
+        return run(self.bin / name, *arguments, cwd=self.home, code=code, **variables)
 
 
-def check_installed(clean: Clean, wheel: Path, tools: Path | None = None) -> None:
-    """Install `wheel` in an empty environment, and use it. Raises CheckError.
-
-    `tools` is where mypy, and pyright if it is there, are; None for that of this Python.
-    """
-    version = wheel.name.split("-")[1]
+def check_installed(clean: Clean, wheel: Path) -> None:
+    """Install `wheel` in an empty environment, and use it. Raises CheckError."""
     clean.install(str(wheel))
-    clean.pip("check")
+    version = wheel.name.split("-")[1]
     expect(clean.run("loadeval", "--version") == f"loadeval {version}\n", "another version")
-    where = clean.run(
-        "python",
-        "-c",
-        "import loadeval, loadeval_adapters as a; print(loadeval.__file__, a.__file__)",
-    )
+    where = clean.run("python", "-c", WHERE)
     expect(where.count(str(clean.folder)) == len(where.split()), f"not the wheel's: {where}")
     listed = clean.run("python", "-c", ADAPTERS)
     for name in ("torch.utils.data", "nvidia.dali.plugin", "spdl.pipeline", "ray.data"):
@@ -251,30 +198,12 @@ def check_installed(clean: Clean, wheel: Path, tools: Path | None = None) -> Non
     clean.run("python", "-c", MEASURED, "run.jsonl")
     expect("input-bound" in clean.run("loadeval", "compare", "run.jsonl"), "no verdict")
     clean.run("loadeval", "export", "run.jsonl", "-f", "chrome")
-    for command, extra in (
-        (("demo",), "demo"),
-        (("report", "run.jsonl"), "report"),
-        (("compare", "run.jsonl", "-o", "run.png"), "report"),
-    ):
+    for command, extra in ((("demo",), "demo"), (("report", "run.jsonl"), "report")):
         output = clean.run("loadeval", *command, code=1)
         expect(f'pip install "loadeval[{extra}]"' in output, f"{command} says: {output}")
-    check_without_proc(clean)
-    check_types(clean, tools or Path(sys.executable).parent)
 
 
-def check_without_proc(clean: Clean) -> None:
-    """Measure where there is no /proc, if this user may unmount it here."""
-    try:
-        run(*WITHOUT_PROC, "true")
-    except (CheckError, OSError):
-        clean.figures["without /proc"] = "not checked: may not be unmounted here"
-        return
-    clean.run("python", "-c", MEASURED, "no-proc.jsonl", before=WITHOUT_PROC)
-    clean.run("loadeval", "compare", "no-proc.jsonl", before=WITHOUT_PROC)
-    clean.figures["without /proc"] = "ok"
-
-
-def check_types(clean: Clean, tools: Path) -> None:
+def check_types(clean: Clean) -> None:
     """Check a user's file against the installed wheel, and one with mistakes."""
     python = str(clean.bin / "python")
     checkers = {
@@ -284,43 +213,25 @@ def check_types(clean: Clean, tools: Path) -> None:
     for text, name in ((TYPED, "typed.py"), (MISTYPED, "mistyped.py")):
         (clean.home / name).write_text(text, encoding="utf-8")
     for checker, options in checkers.items():
-        if not (tools / checker).exists():
-            clean.figures[checker] = "not installed"
-            continue
-        run(tools / checker, *options, "typed.py", cwd=clean.home)
-        output = run(tools / checker, *options, "mistyped.py", cwd=clean.home, code=1)
+        tool = Path(sys.executable).with_name(checker)
+        run(tool, *options, "typed.py", cwd=clean.home)
+        output = run(tool, *options, "mistyped.py", cwd=clean.home, code=1)
         expect(output.count("error:") == MISTAKES, f"{checker} says: {output}")
-        clean.figures[checker] = "ok"
 
 
-def check_report(clean: Clean, wheel: Path) -> None:
-    """Pages and figures, once `loadeval[report]` is there."""
-    clean.install(f"{wheel}[report]", extra="loadeval[report]")
-    clean.pip("check")
+def check_extras(clean: Clean, wheel: Path, *, demo: bool) -> None:
+    """Pages and figures, once `loadeval[report]` is there; the demo trains with its own."""
+    clean.install(f"{wheel}[report]")
     clean.run("loadeval", "report", "run.jsonl")
     clean.run("loadeval", "compare", "run.jsonl", "-o", "run.png")
     page = (clean.home / "run.html").read_text(encoding="utf-8")
-    expect("<svg" in page, "the page has no chart")
-    expect(len(page) < PAGE_BYTES, f"the page has {len(page):,} characters")
-
-
-def check_demo(clean: Clean, wheel: Path) -> None:
-    """The demo, which trains."""
-    clean.install(f"{wheel}[demo]", extra="loadeval[demo]")
-    clean.pip("check")
-    output = clean.run("loadeval", "demo")
-    expect("input-bound" in output, output)
-    clean.figures["demo"] = "ok"
-
-
-def write_bill_of_materials(clean: Clean, path: Path) -> None:
-    """What an environment with loadeval[report] holds, as CycloneDX JSON."""
-    command = ("-m", "cyclonedx_py", "environment", "--output-reproducible", "-o", path)
-    run(sys.executable, *command, clean.bin / "python")
-    listed = {component["name"].lower() for component in json.loads(path.read_text())["components"]}
-    installed = json.loads(clean.pip("list", "--format=json"))
-    missing = {package["name"].lower() for package in installed} - listed - {"pip", "setuptools"}
-    expect(not missing, f"the bill of materials lacks {missing}")
+    expect("<svg" in page and len(page) < 10**6, f"a page of {len(page):,} characters")
+    bill = ROOT / "dist" / f"{wheel.name.rsplit('-', 3)[0]}.cdx.json"
+    listed = (sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible")
+    run(*listed, "-o", bill, clean.bin / "python")
+    if demo:
+        clean.install(f"{wheel}[demo]")
+        expect("input-bound" in clean.run("loadeval", "demo"), "no verdict of the demo")
 
 
 def main() -> int:
@@ -328,37 +239,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pythons", nargs="+")
     parser.add_argument("--demo", nargs="*", default=[], help="the Pythons that also run the demo")
-    parser.add_argument("--output", type=Path, default=ROOT / "dist")
     options = parser.parse_args()
     failed = 0
     with tempfile.TemporaryDirectory(prefix="loadeval-release-") as place:
         folder = Path(place)
         wheel, sdist = build_reproducibly(folder)
         check_contents(wheel, sdist)
-        options.output.mkdir(exist_ok=True)
+        (ROOT / "dist").mkdir(exist_ok=True)
         for path in (wheel, sdist):
-            shutil.copy(path, options.output)
-            print(f"{path.name}: {path.stat().st_size / 1e6:.2f} MB, sha256 {sha256(path)}")
-        bill = options.output / f"{wheel.name.rsplit('-', 3)[0]}.cdx.json"
+            shutil.copy(path, ROOT / "dist")
+            print(f"{path.name}: {path.stat().st_size / 1e6:.2f} MB")
         for python in options.pythons:
-            try:
-                version = run(python, "-c", "import sys; print(sys.version.split()[0])").strip()
-            except (CheckError, OSError):
+            if shutil.which(python) is None:
                 print(f"{python}: not here")
                 continue
             clean = Clean(python, folder / Path(python).name)
             try:
                 check_installed(clean, wheel)
-                check_report(clean, wheel)
-                if not bill.exists():
-                    write_bill_of_materials(clean, bill)
-                if python in options.demo:
-                    check_demo(clean, wheel)
+                check_types(clean)
+                check_extras(clean, wheel, demo=python in options.demo)
+                said = "ok"
             except CheckError as error:
-                failed += 1
-                clean.figures["FAILED"] = str(error)
-            figures = "; ".join(f"{name}: {what}" for name, what in clean.figures.items())
-            print(f"{python} ({version}): {figures}", flush=True)
+                failed, said = failed + 1, f"FAILED: {error}"
+            print(f"{python}: {said}", flush=True)
             shutil.rmtree(clean.folder)
     return bool(failed)
 

@@ -23,61 +23,46 @@ import gc
 import logging
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import psutil
 import torch
-from scipy.stats import theilslopes  # type: ignore[import-untyped]  # it ships no types
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from bench.judge import batches_in
-from loadeval import Estimate, LoaderEvaluator
+from bench.tables import show
+from bench.zoo.costs import Sleep
+from bench.zoo.programs import Samples
+from loadeval import LoaderEvaluator
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-MINUTES, LOGGED, ALTERNATED = 60.0, 10_000_000, 100_000
-WORKERS_SHARE = 0.01
-"""Batches of the loader with workers in mode log, of those of the one without."""
 SAMPLES = 120
-SETTLED = 0.2
-"""This share of a phase is over before memory is looked at: allocators keep what they once had."""
 TENTH = SAMPLES // 10
+SETTLED = SAMPLES // 5
+"""So many are over before memory is looked at: allocators keep what they once had."""
 GROUPS, T_975 = 8, 2.447
 """Of readings of memory; the 97.5% quantile of Student's t for the differences between these."""
-MOST_GROWTH_MB = 8.0
-"""What memory may grow by over a phase, where it surely does."""
-MOST_HEAP_GROWTH_MB = 0.5
-"""The same of what is in use: an allocator explains none of it."""
+MOST_GROWTH_MB = {"memory_mb": 8.0, "heap_mb": 0.5}
+"""What may grow by so much over a phase, where it surely does: an allocator explains no more."""
 MOST_COST = 1.5
 """What a batch may cost at the end, times that at the beginning; the machine may be busy."""
 PACED = 200
 """After so many batches the loop sleeps, if it is early."""
 WRITTEN_S = 0.6
 """Before memory is read the loop sleeps so long: by then what was measured is in the log."""
+READ = ("batches", "memory_mb", "heap_mb", "files", "threads", "children", "cpu_s", "own_cpu_s")
+HEADS = (
+    *("", "batches", "minutes", "memory", "grew by", "in use", "grew by", "files", "threads"),
+    *("CPU of training, us", "of the process, us"),
+)
 
-
-class Items(Dataset[dict[str, torch.Tensor]]):
-    """Small batches, each of which takes `load_s` asleep."""
-
-    def __init__(self, length: int, load_s: float = 0.0) -> None:
-        self.length = length
-        self.load_s = load_s
-        self.batch = {"x": torch.zeros(4, 8), "y": torch.zeros(4, dtype=torch.long)}
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, _: int) -> dict[str, torch.Tensor]:
-        if self.load_s:
-            time.sleep(self.load_s)
-        return self.batch
+Readings = dict[str, npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -90,95 +75,22 @@ class Phase:
     batches: int
     epoch: int
     workers: int = 0
-    load_s: float = 0.0
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-class Sample(NamedTuple):
-    """What the process has after `batches`; CPU times are of all of it, and of this thread."""
-
-    batches: int
-    memory_mb: float
-    heap_mb: float
-    files: int
-    threads: int
-    children: int
-    cpu_s: float
-    own_cpu_s: float
-
-
-@dataclass(frozen=True)
-class Soaked:
-    """What became of a phase."""
-
-    phase: Phase
-    took_s: float
-    samples: tuple[Sample, ...]
-    log_mb: float
-    logged: int
-
-    def growth_mb(self, name: str) -> Estimate:
-        """By how much `name` grew over the phase, if it did so all the time as after SETTLED.
-
-        Readings that follow each other are alike, as memory goes in steps. So the interval is
-        Student's t over the differences between the means of GROUPS of readings: these are as good
-        as independent whether memory is steady, goes up and down in steps, or grows.
-        """
-        settled = [getattr(sample, name) for sample in self.samples]
-        groups = np.array_split(settled[int(SETTLED * len(settled)) :], GROUPS)
-        grew = np.diff([group.mean() for group in groups])
-        scale = GROUPS / (1 - SETTLED)
-        half = T_975 * grew.std(ddof=1) / np.sqrt(len(grew))
-        mean = float(grew.mean())
-        return Estimate(scale * mean, scale * (mean - half), scale * (mean + half))
-
-    def costs_us(self, name: str) -> tuple[float, float]:
-        """CPU time for a batch in the first tenth of the phase and in the last, the medians."""
-        before = np.diff([getattr(sample, name) for sample in self.samples])
-        costs = before / np.diff([sample.batches for sample in self.samples]) * 1e6
-        return median(costs[:TENTH].tolist()), median(costs[-TENTH:].tolist())
-
-    @property
-    def grown(self) -> list[str]:
-        """What grew that should not have."""
-        settled = self.samples[int(SETTLED * len(self.samples)) :]
-        grew = []
-        batches = np.array([sample.batches for sample in settled]) / self.phase.batches
-        slope = theilslopes([sample.memory_mb for sample in settled], batches)
-        memory = Estimate(slope.slope, slope.low_slope, slope.high_slope)
-        heap = self.growth_mb("heap_mb")
-        for name, growth, most_mb in (
-            ("memory", memory, MOST_GROWTH_MB),
-            ("heap in use", heap, MOST_HEAP_GROWTH_MB),
-        ):
-            if (growth.low or 0.0) > 0 and (growth.high or 0.0) > most_mb:
-                grew.append(name)
-        for name in ("files", "threads", "children"):
-            counts = [getattr(sample, name) for sample in settled]
-            # Those of an epoch, and of batches that are on their way, come and go.
-            if min(counts[-TENTH:]) > max(counts[:TENTH]):
-                grew.append(name)
-        for name in ("cpu_s", "own_cpu_s"):
-            first, last = self.costs_us(name)
-            if last > MOST_COST * first:
-                grew.append(name)
-        if self.phase.mode is not None and self.logged != self.phase.batches:
-            grew.append(f"log of {self.logged:,} batches")
-        return grew
+    load_ms: float = 0.0
 
 
 def phases(logged: int, alternated: int) -> list[Phase]:
     """Their epochs are so short that each has some hundred at full length."""
-    workers = max(int(logged * WORKERS_SHARE), SAMPLES)
+    few = max(logged // 100, SAMPLES)
+    epoch = max(few // 200, 30)
     return [
         Phase("log", "log", 0.4, logged, max(logged // 100, 1)),
-        Phase("plain, 2 workers", None, 0.1, workers, max(workers // 200, 30), 2),
-        Phase("log, 2 workers", "log", 0.2, workers, max(workers // 200, 30), 2),
+        Phase("plain, 2 workers", None, 0.1, few, epoch, 2),
+        Phase("log, 2 workers", "log", 0.2, few, epoch, 2),
         Phase(
-            "alternate, 2 workers", "alternate", 0.3, alternated, max(alternated // 50, 200), 2,
-            0.0005, {"pairs": 10**6},
+            *("alternate, 2 workers", "alternate", 0.3, alternated),
+            *(max(alternated // 50, 200), 2, 0.5),
         ),
-    ]  # fmt: skip
+    ]
 
 
 class HeapInfo(ctypes.Structure):
@@ -187,14 +99,21 @@ class HeapInfo(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_size_t)
         for name in (
-            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks",
-            "fordblks", "keepcost",
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks"),
+            *("fordblks", "keepcost"),
         )
-    ]  # fmt: skip
+    ]
 
 
 LIBC = ctypes.CDLL(None)
 LIBC.mallinfo2.restype = HeapInfo
+
+
+def heap_mb() -> float:
+    """What is in use of the C heap, garbage apart."""
+    gc.collect()
+    heap = LIBC.mallinfo2()
+    return float(heap.uordblks + heap.hblkhd) / 1e6
 
 
 def fill_cache_of_numpy() -> None:
@@ -209,39 +128,19 @@ def fill_cache_of_numpy() -> None:
         arrays.clear()
 
 
-def heap_mb() -> float:
-    """What is in use of the C heap, garbage apart."""
-    gc.collect()
-    heap = LIBC.mallinfo2()
-    return float(heap.uordblks + heap.hblkhd) / 1e6
-
-
-def sample(process: psutil.Process, batches: int) -> Sample:
-    return Sample(
-        batches,
-        process.memory_info().rss / 1e6,
-        heap_mb(),
-        process.num_fds(),
-        process.num_threads(),
-        len(process.children(recursive=True)),
-        time.process_time(),
-        time.thread_time(),
-    )
-
-
-def soaked(phase: Phase, seconds: float, folder: Path) -> Soaked:
-    """Train through `phase`, for `seconds` at least."""
-    loader = DataLoader(
-        Items(phase.epoch, phase.load_s), batch_size=None, num_workers=phase.workers
-    )
+def soaked(phase: Phase, seconds: float, folder: Path) -> tuple[Readings, int]:
+    """Train through `phase`, for `seconds` at least: what was read, and how many were logged."""
+    made = {"x": torch.zeros(4, 8), "y": torch.zeros(4, dtype=torch.long)}
+    load = Sleep(phase.load_ms)
+    items = Samples(lambda index: load(index) or made, phase.epoch)
+    loader = DataLoader(items, batch_size=None, num_workers=phase.workers)
     path = folder / "run.jsonl"
     measured: Any = nullcontext(loader)
     if phase.mode is not None:
-        measured = LoaderEvaluator(
-            loader, phase.mode, log_file=path, overwrite=True, stages=True, annotate="torch",
-            **phase.options,
-        )  # fmt: skip
-    process, samples, served = psutil.Process(), [], 0
+        options = {"pairs": 10**6} if phase.mode == "alternate" else {}
+        options |= {"log_file": path, "stages": True, "annotate": "torch"}
+        measured = LoaderEvaluator(loader, phase.mode, **options)
+    process, rows, served = psutil.Process(), list[tuple[float, ...]](), 0
     fill_cache_of_numpy()
     gc.freeze()  # to collect garbage then costs next to nothing beside the batches
     due = [round(phase.batches * part / SAMPLES) for part in range(SAMPLES, 0, -1)]
@@ -253,78 +152,91 @@ def soaked(phase: Phase, seconds: float, folder: Path) -> Soaked:
                 if served == due[-1]:
                     due.pop()
                     time.sleep(min(WRITTEN_S, seconds / SAMPLES / 2))
-                    samples.append(sample(process, served))
+                    memory_mb = process.memory_info().rss / 1e6
+                    counts = process.num_fds(), process.num_threads(), len(process.children())
+                    cpu = time.process_time(), time.thread_time()
+                    rows.append((served, memory_mb, heap_mb(), *counts, *cpu))
                     if not due:
                         break
                 if not served % PACED:
                     early_s = began_s + seconds * served / phase.batches - time.perf_counter()
                     time.sleep(max(early_s, 0.0))
-    took_s = time.perf_counter() - began_s
-    if phase.mode is None:
-        return Soaked(phase, took_s, tuple(samples), 0.0, 0)
-    return Soaked(phase, took_s, tuple(samples), path.stat().st_size / 1e6, batches_in(path))
+    logged = phase.batches if phase.mode is None else batches_in(path)
+    return dict(zip(READ, np.array(rows).T, strict=True)), logged
 
 
-def soak(minutes: float, logged: int, alternated: int) -> list[Soaked]:
-    """All phases, one after the other; prints a row for each."""
-    print(
-        "| | batches | minutes | log | memory | grew by | in use | grew by | files | threads "
-        f"| CPU of training, us | of the process, us |\n{'|---' * 12}|"
-    )
-    results = []
-    for phase in phases(logged, alternated):
-        with TemporaryDirectory() as folder:
-            results.append(soaked(phase, 60 * minutes * phase.share, Path(folder)))
-        print(row(results[-1]), flush=True)
-    return results
+def growth_mb(values: npt.NDArray[np.float64]) -> tuple[float, float, float]:
+    """By how much a memory grew over the phase, if it did so all the time, with its interval.
+
+    Readings that follow each other are alike, as memory goes in steps. So the interval is Student's
+    t over the differences between the means of GROUPS of readings: these are as good as independent
+    whether memory is steady, goes up and down in steps, or grows.
+    """
+    grew = np.diff([group.mean() for group in np.array_split(values[SETTLED:], GROUPS)])
+    mean, half = grew.mean(), T_975 * grew.std(ddof=1) / np.sqrt(len(grew))
+    scale = GROUPS * SAMPLES / (SAMPLES - SETTLED)
+    return scale * mean, scale * (mean - half), scale * (mean + half)
 
 
-def row(result: Soaked) -> str:
-    last = result.samples[-1]
-    own, whole = (result.costs_us(name) for name in ("own_cpu_s", "cpu_s"))
-    cells = (
-        result.phase.name,
-        f"{last.batches:,}",
-        f"{result.took_s / 60:.1f}",
-        f"{result.log_mb:,.0f} MB",
-        f"{last.memory_mb:.0f} MB",
-        _growth(result.growth_mb("memory_mb")),
-        f"{last.heap_mb:.0f} MB",
-        _growth(result.growth_mb("heap_mb")),
-        _range(result.samples, "files"),
-        _range(result.samples, "threads"),
-        f"{own[0]:.1f}, {own[1]:.1f}",
-        f"{whole[0]:.1f}, {whole[1]:.1f}",
-    )
-    return f"| {' | '.join(cells)} |"
+def costs_us(read: Readings, name: str) -> tuple[float, float]:
+    """CPU time for a batch in the first tenth of the phase and in the last, the medians."""
+    costs = np.diff(read[name]) / np.diff(read["batches"]) * 1e6
+    return float(np.median(costs[:TENTH])), float(np.median(costs[-TENTH:]))
 
 
-def _growth(growth: Estimate) -> str:
-    interval = "" if growth.low is None else f" [{growth.low:.2f}, {growth.high:.2f}]"
-    return f"{growth.value:.2f}{interval} MB"
+def grown(read: Readings) -> list[str]:
+    """What grew that should not have."""
+    found = []
+    for name, most_mb in MOST_GROWTH_MB.items():
+        _, low, high = growth_mb(read[name])
+        if low > 0 and high > most_mb:
+            found.append(name)
+    for name in ("files", "threads", "children"):
+        counts = read[name][SETTLED:]
+        # Those of an epoch, and of batches that are on their way, come and go.
+        if counts[-TENTH:].min() > counts[:TENTH].max():
+            found.append(name)
+    for name in ("cpu_s", "own_cpu_s"):
+        first, last = costs_us(read, name)
+        if last > MOST_COST * first:
+            found.append(name)
+    return found
 
 
-def _range(samples: Sequence[Sample], name: str) -> str:
-    counts = [getattr(sample, name) for sample in samples]
-    return f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+def row(phase: Phase, took_s: float, read: Readings) -> Sequence[str]:
+    cells = [phase.name, f"{read['batches'][-1]:,.0f}", f"{took_s / 60:.1f}"]
+    for name in MOST_GROWTH_MB:
+        value, low, high = growth_mb(read[name])
+        cells += [f"{read[name][-1]:.0f} MB", f"{value:.2f} [{low:.2f}, {high:.2f}] MB"]
+    cells += [f"{read[name].min():.0f} to {read[name].max():.0f}" for name in ("files", "threads")]
+    for name in ("own_cpu_s", "cpu_s"):
+        first, last = costs_us(read, name)
+        cells.append(f"{first:.1f}, {last:.1f}")
+    return cells
 
 
 def main() -> int:
     """Do it, and tell what grew."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=MINUTES)
-    parser.add_argument("--batches", type=int, default=LOGGED)
-    parser.add_argument("--alternate", type=int, default=ALTERNATED)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--batches", type=int, default=10_000_000)
+    parser.add_argument("--alternate", type=int, default=100_000)
     options = parser.parse_args()
     logging.getLogger("loadeval").setLevel(logging.ERROR)
     torch.set_num_threads(1)
-    grown = [
-        f"{result.phase.name}: {what}"
-        for result in soak(options.minutes, options.batches, options.alternate)
-        for what in result.grown
-    ]
-    print("\n".join(["", "grown: ", *grown]) if grown else "\nnothing grew")
-    return 1 if grown else 0
+    rows, wrong = [], list[str]()
+    for phase in phases(options.batches, options.alternate):
+        began_s = time.perf_counter()
+        with TemporaryDirectory() as folder:
+            read, logged = soaked(phase, 60 * options.minutes * phase.share, Path(folder))
+        rows.append(row(phase, time.perf_counter() - began_s, read))
+        print(*rows[-1], sep="  ", file=sys.stderr, flush=True)
+        wrong += [f"{phase.name}: {name} grew" for name in grown(read)]
+        if logged != phase.batches:
+            wrong.append(f"{phase.name}: the log has {logged:,} batches")
+    show(HEADS, rows, markdown=True)
+    print("\n" + ("\n".join(wrong) or "nothing grew"))
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":

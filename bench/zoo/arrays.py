@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import zlib
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-import h5py
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -18,40 +17,26 @@ from torch.utils.data import default_collate
 
 from bench.zoo.programs import BATCHES, SAMPLES, Program, Samples, Stream, Training, stacked, train
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float32]
-
 FILES = 8
 ROW = 64
 """The numbers of a sample."""
-ROWS = 600
-"""Rows of a table in a batch."""
-COLUMNS = 256
-"""The numbers in a row of a Parquet file."""
-BYTES = 16_384
-"""Those in a row of an HDF5 file."""
 KEPT = 16
 """Different samples in memory; they come again and again."""
 
 
-def noise(*shape: int) -> npt.NDArray[np.uint8]:
+def noise(*shape: int) -> Any:
     """Numbers that can be compressed."""
     return np.random.default_rng(0).integers(0, 24, shape, dtype=np.uint8)
 
 
-def drawn(*shape: int) -> Floats:
+def drawn(*shape: int) -> Any:
     return np.random.default_rng(0).random(shape, dtype=np.float32)
 
 
-def archives(folder: Path, *, packed: bool) -> Training:
+def archives(folder: Path, *, faulty: bool) -> Training:
     """Arrays of 128 KB, a file for each scan, compressed or not; a sample uses some of it."""
     for number, scan in enumerate(noise(FILES, 128, 1024)):
-        if packed:
+        if faulty:
             np.savez_compressed(folder / f"{number}.npz", scan=scan)
         else:
             np.save(folder / f"{number}.npy", scan)
@@ -68,45 +53,27 @@ def archives(folder: Path, *, packed: bool) -> Training:
             maps[number] = np.load(folder / f"{number}.npy", mmap_mode="r")
         return np.array(maps[number][index % 128, :ROW])
 
-    return train(Samples(from_archive if packed else from_map))
+    return train(Samples(from_archive if faulty else from_map))
 
 
-def shards(folder: Path, *, whole: bool) -> Training:
-    """Shards of 12 MB, of which a sample is one row."""
-    shard = np.random.default_rng(0).random((1000, 1500), dtype=np.float64)
-    for number in range(FILES):
-        np.save(folder / f"{number}.npy", shard)
-    maps = [np.load(folder / f"{number}.npy", mmap_mode="r") for number in range(FILES)]
-
-    def read_shard(index: int) -> Any:
-        shard = np.load(folder / f"{index % FILES}.npy")
-        return shard[index % 1000, :ROW].copy()
-
-    def read_map(index: int) -> Any:
-        return np.array(maps[index % FILES][index % 1000, :ROW])
-
-    return train(Samples(read_shard if whole else read_map))
-
-
-def compressed(*, packed: bool) -> Training:
+def compressed(_: Path, *, faulty: bool) -> Training:
     rows = noise(KEPT, 320 * 1024)
-    blobs = [zlib.compress(row.tobytes()) if packed else row.tobytes() for row in rows]
+    blobs = [zlib.compress(row.tobytes()) if faulty else row.tobytes() for row in rows]
+
+    def unpack(blob: bytes) -> bytes:
+        return zlib.decompress(blob)
 
     def read(index: int) -> torch.Tensor:
         blob = blobs[index % KEPT]
-        values = unpack(blob) if packed else blob
+        values = unpack(blob) if faulty else blob
         return torch.frombuffer(bytearray(values), dtype=torch.uint8)[::256]
 
     return train(Samples(read))
 
 
-def unpack(blob: bytes) -> bytes:
-    return zlib.decompress(blob)
-
-
-def table(*, by_row: bool) -> Training:
-    """Rows of a table, selected in a DataFrame or in arrays of its columns."""
-    rows = np.arange(BATCHES * ROWS)
+def table(_: Path, *, faulty: bool) -> Training:
+    """Rows of a table, selected in a DataFrame or in arrays of its columns; 600 in a batch."""
+    rows = np.arange(BATCHES * 600)
     frame = pd.DataFrame({"age": rows, "height": rows / 2, "name": "somebody"})
     ages, heights = frame["age"].to_numpy(), frame["height"].to_numpy()
 
@@ -116,27 +83,13 @@ def table(*, by_row: bool) -> Training:
     def of_columns(index: int) -> Any:
         return np.array((ages[index], heights[index]))
 
-    return train(Samples(select if by_row else of_columns, len(rows)), batch_size=ROWS)
+    return train(Samples(select if faulty else of_columns, len(rows)), batch_size=600)
 
 
-def lists(*, as_array: bool) -> Training:
-    """A signal of 6,000 numbers a sample, as a list or as an array."""
-    draw = random.Random(0)
-    signals = [[draw.random() for _ in range(6000)] for _ in range(FILES)]
-    arrays = np.array(signals, dtype=np.float32)
-
-    def from_list(index: int) -> Any:
-        return torch.tensor(signals[index % FILES])[:ROW]
-
-    def from_array(index: int) -> Any:
-        return torch.from_numpy(arrays[index % FILES])[:ROW]
-
-    return train(Samples(from_array if as_array else from_list))
-
-
-def row_groups(folder: Path, rows: int) -> Training:
-    """A column of a Parquet file of so many rows in a group, of which a sample is one."""
-    values = pa.FixedSizeListArray.from_arrays(drawn(SAMPLES, COLUMNS).ravel(), COLUMNS)
+def row_groups(folder: Path, *, faulty: bool) -> Training:
+    """A column of a Parquet file of many rows in a group, of which a sample is one."""
+    rows = 1600 if faulty else 1
+    values = pa.FixedSizeListArray.from_arrays(drawn(SAMPLES, 256).ravel(), 256)
     path = folder / "rows.parquet"
     pq.write_table(pa.table({"values": values}), path, row_group_size=rows)
     opened: list[Any] = []
@@ -150,58 +103,26 @@ def row_groups(folder: Path, rows: int) -> Training:
     return train(Samples(read_row))
 
 
-def chunks(folder: Path, rows: int) -> Training:
-    """An array of an HDF5 file in compressed chunks of so many rows, of which a sample is one.
-
-    The rows come in random order, and few chunks fit into HDF5's cache, of 1 or 8 MB.
-    """
-    path = folder / "rows.h5"
-    with h5py.File(path, "w") as file:
-        values, options = noise(SAMPLES, BYTES), {"compression": "lzf"}
-        file.create_dataset("rows", data=values, chunks=(rows, BYTES), **options)
-    opened: list[Any] = []
-
-    def read_row(index: int) -> Any:
-        if not opened:
-            opened.append(h5py.File(path)["rows"])
-        return opened[0][index * 7919 % SAMPLES, :ROW]
-
-    return train(Samples(read_row))
-
-
-def spectra(*, lists: bool) -> Training:
-    kept: Any = drawn(KEPT, 90_000)
-    kept = kept.tolist() if lists else list(kept)
-    return train(Samples(lambda index: kept[index % KEPT]), collate_fn=stack_spectra)
-
-
-def stack_spectra(spectra: list[Any]) -> Floats:
-    return np.stack(spectra)[:, ::300].astype(np.float32)
-
-
-def clouds(collate: Callable[[list[torch.Tensor]], Any]) -> Training:
+def clouds(_: Path, *, faulty: bool) -> Training:
     """A stream of clouds of points."""
     kept = torch.rand(KEPT, 200, 3, generator=torch.Generator().manual_seed(0))
+    collate = nearest_neighbours if faulty else stacked
     return train(Stream(lambda index: kept[index % KEPT]), collate_fn=collate)
 
 
-def nearest_neighbours(clouds: list[torch.Tensor]) -> npt.NDArray[np.int64]:
+def nearest_neighbours(clouds: list[torch.Tensor]) -> Any:
     """For each point which one is nearest to it."""
     points = torch.stack(clouds)
     return torch.cdist(points, points).argsort(-1)[..., 1].numpy()
 
 
-def points_alone(clouds: list[torch.Tensor]) -> Floats:
-    return torch.stack(clouds).numpy()
-
-
-def volumes(values: int, collate: Callable[[list[Floats]], Any] = stacked) -> Training:
+def volumes(_: Path, values: int, collate: Callable[[list[Any]], Any] = stacked) -> Training:
     """Big arrays, which cost nothing to get."""
     kept = drawn(KEPT, values)
     return train(Samples(lambda index: kept[index % KEPT]), collate_fn=collate)
 
 
-def as_tensors(volumes: list[Floats]) -> torch.Tensor:
+def as_tensors(volumes: list[Any]) -> torch.Tensor:
     """Written into shared memory, as PyTorch's own collate function does."""
     batch = torch.empty(len(volumes), *volumes[0].shape)
     batch.share_memory_()  # type: ignore[no-untyped-call]
@@ -209,170 +130,64 @@ def as_tensors(volumes: list[Floats]) -> torch.Tensor:
     return batch
 
 
-def columns_apart(index: int) -> Any:
-    """Many small columns for each sample."""
-    return {f"column {column}": float(index + column) for column in range(40)}
-
-
-def columns_together(index: int) -> Any:
-    return np.arange(index, index + 40, dtype=np.float64)
-
-
-def stretches(*, packed: bool) -> Training:
-    """A stream of whole batches of sequences of different lengths."""
+def columns(_: Path, *, faulty: bool) -> Training:
+    """Many small columns for each sample, or one array of them."""
 
     def read(index: int) -> Any:
-        lengths = [10 + (index + number) % 7 for number in range(48)]
-        if packed:
-            return np.zeros(sum(lengths), dtype=np.float32), np.array(lengths)
-        return [torch.zeros(length) for length in lengths]
+        if not faulty:
+            return np.arange(index, index + 40, dtype=np.float64)
+        return {f"column {column}": float(index + column) for column in range(40)}
 
-    return train(Stream(read, BATCHES), batch_size=None)
+    return train(Samples(read), collate_fn=default_collate if faulty else stacked)
 
 
-def words(*, packed: bool = False, **options: Any) -> Training:
-    """A stream of whole batches of a few small tensors, or of one array with as many rows."""
+def words(_: Path, *, strategy: str | None) -> Training:
+    """A stream of whole batches of a few small tensors, or of one array with as many rows.
+
+    Tensors are passed by that strategy of torch's, until training is closed.
+    """
 
     def read(index: int) -> Any:
         batch = [torch.full((8,), float(index + number)) for number in range(4)]
-        return torch.stack(batch).numpy() if packed else batch
+        return batch if strategy else torch.stack(batch).numpy()
 
-    return train(Stream(read, 2 * BATCHES), batch_size=None, step_ms=6.0, **options)
-
-
-def shared_by(strategy: str) -> Training:
-    """A training whose tensors are passed by that strategy of torch's, until it is closed."""
     sharing: Any = torch.multiprocessing
     before = sharing.get_sharing_strategy()
-    sharing.set_sharing_strategy(strategy)
-    return words(close=partial(sharing.set_sharing_strategy, before))
-
-
-@dataclass
-class Box:
-    left: float
-    upper: float
-    right: float
-    lower: float
-    label: str
-
-
-def boxes(collate: Callable[[list[Floats]], Any]) -> Training:
-    read = Samples(lambda index: np.full((130, 4), index, dtype=np.float32))
-    return train(read, collate_fn=collate)
-
-
-def as_objects(samples: list[Floats]) -> list[list[Box]]:
-    return [
-        [Box(left, upper, right, lower, str(left)) for left, upper, right, lower in sample.tolist()]
-        for sample in samples
-    ]
-
-
-def as_columns(samples: list[Floats]) -> tuple[Floats, list[str]]:
-    return np.stack(samples), [str(sample[0, 0]) for sample in samples]
+    if strategy:
+        sharing.set_sharing_strategy(strategy)
+    close = partial(sharing.set_sharing_strategy, before)
+    return train(Stream(read, 2 * BATCHES), batch_size=None, step_ms=6.0, close=close)
 
 
 PROGRAMS = (
-    Program(
-        "shards that are read whole for each sample",
-        "data format",
-        "times what it hands out",
-        faulty=partial(shards, whole=True),
-        healthy=partial(shards, whole=False),
-    ),
-    Program(
-        "archives that are unpacked for each sample",
-        "data format",
-        "mmap_mode",
-        faulty=partial(archives, packed=True),
-        healthy=partial(archives, packed=False),
-    ),
-    Program(
-        "compressed arrays",
-        "data format",
-        "unpack",
-        faulty=lambda _: compressed(packed=True),
-        healthy=lambda _: compressed(packed=False),
-    ),
-    Program(
-        "rows of a DataFrame",
-        "data format",
-        "to_numpy",
-        faulty=lambda _: table(by_row=True),
-        healthy=lambda _: table(by_row=False),
-    ),
-    Program(
-        "lists that become tensors",
-        "data format",
-        "from_numpy",
-        faulty=lambda _: lists(as_array=False),
-        healthy=lambda _: lists(as_array=True),
-    ),
-    Program(
-        "a row group of Parquet for each row",
-        "data format",
-        "row group",
-        faulty=partial(row_groups, rows=1600),
-        healthy=partial(row_groups, rows=1),
-    ),
-    Program(
-        "a chunk of HDF5 for each row",
-        "data format",
-        "one sample in a chunk",
-        faulty=partial(chunks, rows=24),
-        healthy=partial(chunks, rows=1),
-    ),
-    Program(
-        "stacking lists of floats",
-        "slow collate",
-        "stack_spectra",
-        faulty=lambda _: spectra(lists=True),
-        healthy=lambda _: spectra(lists=False),
-    ),
+    Program("archives that are unpacked for each sample", "data format", "mmap_mode", archives),
+    Program("compressed arrays", "data format", "unpack", compressed),
+    Program("rows of a DataFrame", "data format", "to_numpy", table),
+    Program("a row group of Parquet for each row", "data format", "row group", row_groups),
     Program(
         "neighbours of points when a stream is collated",
         "slow collate",
         "nearest_neighbours",
-        faulty=lambda _: clouds(nearest_neighbours),
-        healthy=lambda _: clouds(points_alone),
+        clouds,
     ),
     Program(
         "NumPy arrays through the pipe",
         "transfer",
         "",
-        faulty=lambda _: volumes(80 * 1024),
-        healthy=lambda _: volumes(512),
-        fixed=lambda _: volumes(80 * 1024, as_tensors),
+        volumes,
+        {"values": 80 * 1024},
+        {"values": 512},
+        fixed={"values": 80 * 1024, "collate": as_tensors},
     ),
-    Program(
-        "a dict of 40 tensors",
-        "transfer",
-        "",
-        faulty=lambda _: train(Samples(columns_apart), collate_fn=default_collate),
-        healthy=lambda _: train(Samples(columns_together)),
-    ),
-    Program(
-        "a list of 48 small tensors from a stream",
-        "transfer",
-        "",
-        faulty=lambda _: stretches(packed=False),
-        healthy=lambda _: stretches(packed=True),
-    ),
+    Program("a dict of 40 tensors", "transfer", "", columns),
     Program(
         "four small tensors a batch",
         "transfer",
         "however small",
-        faulty=lambda _: shared_by("file_descriptor"),
-        healthy=lambda _: words(packed=True),
-        fixed=lambda _: shared_by("file_system"),
+        words,
+        {"strategy": "file_descriptor"},
+        {"strategy": None},
+        fixed={"strategy": "file_system"},
         follows="larger batches",
-    ),
-    Program(
-        "lists of dataclasses",
-        "transfer",
-        "",
-        faulty=lambda _: boxes(as_objects),
-        healthy=lambda _: boxes(as_columns),
     ),
 )

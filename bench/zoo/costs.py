@@ -10,30 +10,22 @@ from __future__ import annotations
 
 import hashlib
 import time
-import zipfile
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cache
-from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    import numpy.typing as npt
-
-    Cost = Callable[[int], None]
-    Step = Callable[[Any], None]
+Cost = Callable[[int], None]
 
 MS = 0.001
 HASHED = bytes(16 * 1024)
 ROUNDS_PER_MS = 115.0
 """How many times a core hashes that where `slowness` is 1."""
-LONGEST_TAIL_MS = 400.0
 DRAWN = 1000
 """More batches than any training has whose costs are drawn."""
 
@@ -70,27 +62,17 @@ def burn(ms: float) -> None:
     hashes(round(ROUNDS_PER_MS * ms))
 
 
-def loop(rounds: int) -> int:
-    """CPU work that holds Python's lock."""
-    total = 0
-    for number in range(rounds):
-        total += number * number % 7
-    return total
-
-
 @dataclass(frozen=True)
 class Burn:
-    """Hashes."""
+    """Hashes for so long here, on an undisturbed core."""
 
-    rounds: int
+    ms: float
 
-    @classmethod
-    def for_ms(cls, ms: float) -> Burn:
-        """As many as take so long here, on an undisturbed core."""
-        return cls(round(ms * rounds_per_ms()))
+    def __post_init__(self) -> None:
+        rounds_per_ms()  # measured here, before anybody computes
 
     def __call__(self, _index: int) -> None:
-        hashes(self.rounds)
+        hashes(round(self.ms * rounds_per_ms()))
 
 
 @dataclass(frozen=True)
@@ -119,37 +101,19 @@ class Drawn:
 
 
 def sleeps(ms: npt.NDArray[np.float64]) -> Drawn:
-    return Drawn((ms * MS).tolist(), time.sleep)
+    return Drawn(ms.tolist(), lambda ms: time.sleep(ms * MS))
 
 
 def pareto(shape: float = 1.5, least_ms: float = 3.0) -> Drawn:
     """Sleeps: many of 3 ms, few of a hundred times that."""
     drawn = least_ms * (1 + np.random.default_rng(7).pareto(shape, DRAWN))
-    return sleeps(np.minimum(drawn, LONGEST_TAIL_MS))
-
-
-def gamma(mean_ms: float, shape: float = 10.0) -> Drawn:
-    return sleeps(np.random.default_rng(7).gamma(shape, mean_ms / shape, DRAWN))
-
-
-def rare(ms: float, more_ms: float, one_in: int) -> Drawn:
-    """Sleeps, of `more_ms` more at random places."""
-    return sleeps(ms + more_ms * (np.random.default_rng(7).random(DRAWN) < 1 / one_in))
-
-
-def autocorrelated(mean_ms: float, rho: float = 0.95, sigma: float = 0.4) -> Drawn:
-    """Sleeps whose logarithms are an AR(1) process with standard deviation `sigma`."""
-    noise = np.random.default_rng(7).normal(0.0, sigma, DRAWN)
-    logs = [noise[0]]
-    for innovation in noise[1:]:
-        logs.append(rho * logs[-1] + np.sqrt(1 - rho**2) * innovation)
-    return sleeps(mean_ms * np.exp(np.array(logs) - sigma**2 / 2))
+    return sleeps(np.minimum(drawn, 400.0))
 
 
 def uneven(mean_ms: float, shape: float) -> Drawn:
     """Work of a gamma distribution, with a standard deviation of `mean_ms` / sqrt(`shape`)."""
     rounds = np.random.default_rng(7).gamma(shape, mean_ms * rounds_per_ms() / shape, DRAWN)
-    return Drawn(rounds.astype(int).tolist(), hashes)  # type: ignore[arg-type]  # whole numbers
+    return Drawn(rounds.tolist(), lambda rounds: hashes(round(rounds)))
 
 
 @dataclass(frozen=True)
@@ -178,20 +142,6 @@ class Alone:
             self.cost(index)
 
 
-@dataclass(frozen=True, eq=False)
-class BurnThenScan:
-    """A fixed amount of work, and a pass over 3 MB, which wants them in the CPU's cache."""
-
-    burn: Burn
-    scanned: npt.NDArray[np.float32] = field(
-        default_factory=lambda: np.zeros(750_000, dtype=np.float32)
-    )
-
-    def __call__(self, index: int) -> None:
-        self.burn(index)
-        np.add(self.scanned, 1, out=self.scanned)
-
-
 @dataclass(frozen=True)
 class Matmul:
     """Products of square matrices, by all threads that torch may use."""
@@ -203,28 +153,6 @@ class Matmul:
         matrix = torch.ones(self.size, self.size)
         for _ in range(self.times):
             torch.mm(matrix, matrix)
-
-
-@dataclass(frozen=True)
-class Unzip:
-    """Opens an archive of many members for each sample that it reads."""
-
-    path: Path
-    members: int = 2000
-    samples: int = 6
-
-    @classmethod
-    def from_new(cls, path: Path) -> Unzip:
-        made = cls(path)
-        with zipfile.ZipFile(path, "w") as archive:
-            for member in range(made.members):
-                archive.writestr(str(member), bytes(4096))
-        return made
-
-    def __call__(self, index: int) -> None:
-        for sample in range(index * self.samples, (index + 1) * self.samples):
-            with zipfile.ZipFile(self.path) as archive:
-                archive.read(str(sample % self.members))
 
 
 class Products:
@@ -266,51 +194,3 @@ class Pause:
         ms = self.ms(self.count) if callable(self.ms) else self.ms
         self.count += 1
         time.sleep(ms * MS)
-
-
-def every(cost: Cost) -> Callable[[int], Step]:
-    """The same step for each of so many batches."""
-    return lambda _batches: lambda _batch: cost(0)
-
-
-def growing_with_content(batches: int) -> Step:
-    """A step that grows from 5 to 15 ms, by the number in the batch."""
-    return lambda batch: time.sleep(0.005 + 0.010 * float(batch[0, 0]) / batches)
-
-
-def growing_with_time(batches: int) -> Step:
-    """A step that grows from 2 to 18 ms, whatever is in the batch."""
-    served = cycle(range(batches))
-    return lambda _batch: time.sleep(0.002 + 0.016 * next(served) / batches)
-
-
-def converting(_batches: int) -> Step:
-    """Writes floats over the bytes in its batch's dictionary, and goes on for 7 ms."""
-
-    def step(batch: dict[str, torch.Tensor]) -> None:
-        for key, value in batch.items():
-            batch[key] = value.float()
-        time.sleep(0.007)
-
-    return step
-
-
-def to_floats(more_ms: float) -> Callable[[int], Step]:
-    """Allocates four times its batch's memory, gives it back, and goes on for `more_ms`."""
-
-    def step(batch: torch.Tensor) -> None:
-        batch.float()
-        time.sleep(more_ms * MS)
-
-    return lambda _batches: step
-
-
-def changing_in_place(_batches: int) -> Step:
-    """Takes the labels out, and scales in place."""
-
-    def step(batch: dict[str, torch.Tensor]) -> None:
-        batch.pop("labels")
-        batch["x"].div_(255)
-        time.sleep(0.008)
-
-    return step

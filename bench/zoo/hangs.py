@@ -13,19 +13,16 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 if __name__ == "__mp_main__" and "endless_import" in sys.argv:
     os.read(os.pipe()[0], 1)  # workers that are spawned import this module, and never get done
@@ -54,11 +51,12 @@ def train(batches: Iterable[torch.Tensor], *, in_ranks: bool = False) -> None:
 class Numbers(Dataset[torch.Tensor]):
     """Reads samples as quickly as can be; a hang is planted in a subclass."""
 
-    def __init__(self, planted: Any = None) -> None:
+    def __init__(self, planted: Any = None, count: int = SAMPLES) -> None:
         self.planted = planted
+        self.count = count
 
     def __len__(self) -> int:
-        return SAMPLES
+        return self.count
 
     def __getitem__(self, index: int) -> torch.Tensor:
         return torch.full((8,), float(index))
@@ -148,17 +146,14 @@ class Reported(Numbers):
         return super().__getitem__(index)
 
 
-def read(pipe: int) -> None:
-    """Read the reports, until somebody stops this process."""
+def stop() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
-    while os.read(pipe, 1000):
-        pass
 
 
 def full_pipe() -> None:
     """Workers report each sample to a process that was stopped, through a pipe that fills up."""
     receiving, sending = os.pipe()
-    FORK.Process(target=read, args=(receiving,), daemon=True).start()
+    FORK.Process(target=stop, daemon=True).start()  # it has the pipe's other end open too
     os.close(receiving)
     train(loader(Reported(sending)))
 
@@ -233,9 +228,6 @@ def endless_import() -> None:
 
 
 class Slow(Numbers):
-    def __len__(self) -> int:
-        return 8
-
     def __getitem__(self, index: int) -> torch.Tensor:
         self.planted()
         return super().__getitem__(index)
@@ -246,7 +238,7 @@ def receive() -> None:
     ours, theirs = socket.socketpair()
 
     def send() -> None:
-        with closing(theirs):
+        with theirs:
             for _ in range(round(SECONDS / PAUSE_S)):
                 time.sleep(PAUSE_S)
                 theirs.sendall(b".")
@@ -270,7 +262,7 @@ def sleep() -> None:
 def slow(how: str, workers: str) -> None:
     """A healthy loader whose batches take some seconds: asleep, computing, or receiving bytes."""
     ways: dict[str, Callable[[], None]] = {"sleep": sleep, "receive": receive, "compute": compute}
-    train(loader(Slow(ways[how]), int(workers)))
+    train(loader(Slow(ways[how], 8), int(workers)))
 
 
 if __name__ == "__main__":

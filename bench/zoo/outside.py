@@ -10,9 +10,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,10 +22,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from bench.zoo.costs import MS, Alone, Pause, Sleep
 from bench.zoo.programs import Samples, Training, nothing
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Times = Callable[[int], float] | float
+Times = Callable[[int], float] | float
 
 CPUS = len(os.sched_getaffinity(0))
 
@@ -70,13 +68,9 @@ def to_unpack() -> Training:
 def contending() -> Training:
     """Two workers and the step want the same thing, of which there is one."""
     alone = Alone(get_context("fork").Lock(), Sleep(10))
-
-    def read(index: int) -> int:
-        alone(index)
-        return index
-
-    options = {"num_workers": 2, "multiprocessing_context": "fork"}
-    return Training(DataLoader(Samples(read, 120), **options), lambda _: alone(0))
+    samples = Samples(lambda index: alone(index) or index, 120)
+    loader = DataLoader(samples, num_workers=2, multiprocessing_context="fork")
+    return Training(loader, lambda _: alone(0))
 
 
 def generated() -> Training:
@@ -101,10 +95,8 @@ class Shuffling(IterableDataset[int]):
 def beside_a_stranger() -> Training:
     """A process computes all the time that nobody here has started."""
     command = '"$0" -c "while True: pass" > /dev/null 2>&1 & echo $!'
-    shell = subprocess.run(
-        ["/bin/sh", "-c", command, sys.executable], capture_output=True, text=True, check=True
-    )
-    pid = int(shell.stdout)
+    shell = ["/bin/sh", "-c", command, sys.executable]
+    pid = int(subprocess.run(shell, capture_output=True, text=True, check=True).stdout)
     return Training(range(400), Pause(5), close=lambda: os.kill(pid, signal.SIGKILL))
 
 
@@ -136,6 +128,10 @@ def keeping_samples(batches: int) -> Training:
     return Training(DataLoader(Samples(read, batches), num_workers=1), nothing)
 
 
+def stalling(index: int) -> float:
+    return 200 if index % 100 == 99 else 0
+
+
 SEEN = (
     Seen(
         "two workers at 20 ms for a step of 2",
@@ -149,11 +145,7 @@ SEEN = (
     Seen("no workers, in a log", "zero workers", lambda: slow(60, 5, 1)),
     Seen("a worker that is too slow", "waiting", lambda: slow(60, 10, 1, num_workers=1)),
     Seen("a process that computes", "shared machine", beside_a_stranger),
-    Seen(
-        "200 ms for one batch in a hundred",
-        "stalls",
-        lambda: slow(400, lambda index: 200 if index % 100 == 99 else 0, 0.5),
-    ),
+    Seen("200 ms for one batch in a hundred", "stalls", lambda: slow(400, stalling, 0.5)),
     Seen(
         "workers that begin in 200 ms, each epoch",
         "epoch boundaries",

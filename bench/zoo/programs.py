@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from bench.zoo.costs import Products
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    Make = Callable[[Path], "Training"]
 
 BATCHES = 160
 SIZE = 20
@@ -61,26 +57,31 @@ class Training:
 class Program:
     """A training with a fault in its loading, and the same without it.
 
-    `cause` is what is wrong, and `named` a text that an answer must contain, maybe "". In `healthy`
-    loading does not limit training. `fixed` follows the advice literally, where that is something
-    else; it is faster than `faulty`. That is the first piece of advice, or the one whose words have
-    `follows` in them. Each makes its files in a folder of its own. `costs_time` is false for a
-    fault that costs something else. `healthy` needs so many `cpus`: one for each worker that
-    computes, and one for training. With fewer than `fault_cpus` the fault costs next to nothing.
-    Where not `looks_inside`, it is diagnosed without a look into its loader.
+    `make(folder, **arguments)` makes a training, which keeps its files in `folder`: with the
+    arguments `faulty`; `healthy`, in which loading does not limit training; or `fixed`, which
+    follow the advice literally where that is something else. Most have an argument `faulty` alone.
+    Followed is the first piece of advice, or the one that has the words `follows`. `cause` is the
+    rule that should find the fault, and `named` a text that it must say, maybe "". The healthy one
+    needs so many `cpus`: one for each worker that computes, and one for training. With fewer than
+    `fault_cpus` the fault costs next to nothing. Where not `looks_inside`, it is diagnosed without
+    a look into its loader.
     """
 
     name: str
     cause: str
     named: str
-    faulty: Make
-    healthy: Make
-    fixed: Make | None = None
+    make: Callable[..., Training]
+    faulty: dict[str, Any] = field(default_factory=lambda: {"faulty": True})
+    healthy: dict[str, Any] = field(default_factory=lambda: {"faulty": False})
+    fixed: dict[str, Any] | None = None
     follows: str = ""
-    costs_time: bool = True
     cpus: int = 1
     fault_cpus: int = 1
     looks_inside: bool = True
+
+    def training(self, variant: str, folder: Path) -> Training:
+        """The `variant` that is "faulty", "healthy" or "fixed"."""
+        return self.make(folder, **getattr(self, variant))
 
 
 class Samples(Dataset[Any]):

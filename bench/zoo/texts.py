@@ -5,33 +5,21 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from bench.zoo.costs import Products
-from bench.zoo.programs import (
-    BATCHES,
-    SAMPLES,
-    SIZE,
-    STEP_MS,
-    Program,
-    Samples,
-    Stream,
-    Training,
-    train,
-)
+from bench.zoo.programs import BATCHES, SAMPLES, SIZE, STEP_MS, Program, Samples, Training, train
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import numpy.typing as npt
-
-    Numbers = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int64]
 
 KEPT = 16
 """Different samples; they come again and again."""
@@ -43,10 +31,13 @@ WORDS = 2000
 WORD = re.compile(r"\b(?:[a-z]+[- ]?)+?\b(?=[^.]*\.)", re.IGNORECASE)
 
 
-def annotated(boxes: int) -> Training:
+def annotated(_: Path, *, faulty: bool) -> Training:
     """Lines of JSON, of which only the first box is used."""
     draw = random.Random(0)
-    box = [{"box": [draw.random() for _ in range(4)], "label": "x"} for _ in range(boxes)]
+    box = [
+        {"box": [draw.random() for _ in range(4)], "label": "x"}
+        for _ in range(1200 if faulty else 10)
+    ]
     lines = [json.dumps({"number": number, "boxes": box}) for number in range(KEPT)]
 
     def parse_annotations(index: int) -> torch.Tensor:
@@ -56,12 +47,13 @@ def annotated(boxes: int) -> Training:
     return train(Samples(parse_annotations))
 
 
-def split_by(split: Callable[[str], list[str]]) -> Training:
+def split_by(_: Path, *, faulty: bool) -> Training:
     """Sentences, as the numbers of their words."""
+    split = words_by_regex if faulty else str.split
     draw = random.Random(0)
     words = ["".join(draw.choices("abcdefgh", k=6)) for _ in range(500)]
     numbers = {word: number for number, word in enumerate(words)}
-    texts = [" ".join(draw.choices(words, k=800)) + "." for _ in range(KEPT)]
+    texts = [" ".join(draw.choices(words, k=800)) + " ." for _ in range(KEPT)]
 
     def read(index: int) -> torch.Tensor:
         found = split(texts[index % KEPT])
@@ -74,25 +66,11 @@ def words_by_regex(text: str) -> list[str]:
     return [word.strip(" .") for word in WORD.findall(text)]
 
 
-def words_by_spaces(text: str) -> list[str]:
-    return text.rstrip(".").split()
-
-
-def rows_of_text(columns: int) -> Training:
-    """A stream of rows of numbers as text, such as a CSV file has."""
-    draw = random.Random(0)
-    rows = [",".join(f"{draw.random():.6f}" for _ in range(columns)) for _ in range(KEPT)]
-    return train(Stream(lambda index: torch.tensor(parse_row(rows[index % KEPT])[:64])))
-
-
-def parse_row(row: str) -> list[float]:
-    return [float(cell) for cell in row.split(",")]
-
-
-def sentences(collate: Callable[[list[list[int]]], Any]) -> Training:
+def sentences(_: Path, *, faulty: bool) -> Training:
     """Lists of numbers of words, of different lengths."""
     draw = np.random.default_rng(0)
     lengths = draw.integers(450, 900, KEPT).tolist()
+    collate = pad_word_by_word if faulty else pad_thinly
     kept = [draw.integers(0, 30_000, length).tolist() for length in lengths]
     return train(Samples(lambda index: list(kept[index % KEPT])), collate_fn=collate)
 
@@ -105,31 +83,25 @@ def pad_word_by_word(sentences: list[list[int]]) -> npt.NDArray[np.int32]:
     return padded.numpy()[:, ::4]
 
 
-def pad_by_rows(sentences: list[list[int]]) -> npt.NDArray[np.int32]:
-    padded = np.zeros((len(sentences), max(map(len, sentences))), dtype=np.int32)
+def pad_by_rows(sentences: Sequence[Sequence[int] | Numbers]) -> Numbers:
+    padded = np.zeros((len(sentences), max(map(len, sentences))), dtype=np.int64)
     for row, sentence in zip(padded, sentences, strict=True):
         row[: len(sentence)] = sentence
-    return padded[:, ::4]
+    return padded
 
 
-def lengths_drawn() -> list[int]:
-    """As texts on the web have them: most are short, and a few very long."""
-    drawn = np.random.default_rng(0).lognormal(3.2, 0.9, SAMPLES)
-    lengths: list[int] = np.clip(drawn.astype(int), 3, LONGEST).tolist()
-    return lengths
+def pad_thinly(sentences: list[list[int]]) -> Any:
+    return pad_by_rows(sentences)[:, ::4].astype(np.int32)
 
 
-def padded(texts: list[Numbers]) -> dict[str, Numbers]:
-    """A batch as a tokeniser gives it."""
-    ids = np.zeros((len(texts), max(map(len, texts))), dtype=np.int64)
-    for row, text in zip(ids, texts, strict=True):
-        row[: len(text)] = text
+def as_a_tokeniser_does(texts: list[Numbers]) -> dict[str, Numbers]:
+    ids = pad_by_rows(texts)
     return {"input_ids": ids, "attention_mask": (ids > 0).astype(np.int64)}
 
 
-def batches_of(window: int) -> list[list[int]]:
+def batches_of(lengths: npt.NDArray[np.int64], window: int) -> list[list[int]]:
     """Indices for each batch: texts in random order, sorted by length in windows of batches."""
-    draw, lengths = np.random.default_rng(1), np.array(lengths_drawn())
+    draw = np.random.default_rng(1)
     order = draw.permutation(len(lengths))
     batches: list[list[int]] = []
     for start in range(0, len(order), window * SIZE):
@@ -141,12 +113,11 @@ def batches_of(window: int) -> list[list[int]]:
 
 
 class StepByLength(Products):
-    """A step whose products are as many as its batch is long; without a batch, as the mean one."""
+    """A step whose products are as many as its batch is long; without a batch, `mean`."""
 
-    def __init__(self, batches: Sequence[Sequence[int]]) -> None:
+    def __init__(self, mean: float) -> None:
         super().__init__(TOKEN_MS)
-        lengths = lengths_drawn()
-        self.mean = sum(max(lengths[text] for text in batch) for batch in batches) / len(batches)
+        self.mean = mean
 
     def __call__(self, batch: Any) -> None:
         length = self.mean if batch is None else batch["input_ids"].shape[1]
@@ -154,16 +125,18 @@ class StepByLength(Products):
             super().__call__(None)
 
 
-def of_all_lengths(window: int) -> Training:
-    """Token ids, padded, before a step that takes longer for longer batches."""
-    batches, lengths, tokens = batches_of(window), lengths_drawn(), np.arange(LONGEST) % 1000 + 5
-    training = train(
-        Samples(lambda index: tokens[: lengths[index]]),
-        batch_size=1,
-        batch_sampler=batches,
-        collate_fn=padded,
-    )
-    return Training(training.loader, StepByLength(batches))
+def of_all_lengths(_: Path, window: int) -> Training:
+    """Token ids, padded, before a step that takes longer for longer batches.
+
+    Lengths are as texts on the web have them: most are short, and a few very long.
+    """
+    drawn = np.random.default_rng(0).lognormal(3.2, 0.9, SAMPLES).astype(int)
+    lengths, tokens = np.clip(drawn, 3, LONGEST), np.arange(LONGEST) % 1000 + 5
+    batches = batches_of(lengths, window)
+    mean = float(np.mean([lengths[batch].max() for batch in batches]))
+    samples = Samples(lambda index: tokens[: lengths[index]])
+    options = {"batch_sampler": batches, "collate_fn": as_a_tokeniser_does}
+    return Training(train(samples, batch_size=1, **options).loader, StepByLength(mean))
 
 
 @cache
@@ -185,102 +158,64 @@ def text(index: int) -> str:
 
 
 class Written(Samples):
-    """Texts that are tokenised as they are asked for, or all of them before."""
+    """Texts that are tokenised as they are asked for, or all of them before.
 
-    def __init__(self, *, before: bool) -> None:
-        self.tokenizer = bpe()
+    Or they are served as they are, for who tokenises a batch at once. The tokeniser has threads for
+    that, but not in a process that is forked once they were used.
+    """
+
+    def __init__(self, when: str) -> None:
+        self.when, self.count, self.tokenizer = when, SAMPLES // 2, bpe()
         self.texts = [text(index) for index in range(SIZE)]
-        self.ids = [self.encoded(text) for text in self.texts] if before else None
-        self.count = SAMPLES // 2
+        self.ids = list(map(self.encoded, self.texts)) if when == "before" else []
 
     def read(self, index: int) -> Any:
         number = index % len(self.texts)
-        return self.encoded(self.texts[number]) if self.ids is None else self.ids[number]
+        if self.when == "sample":
+            return self.encoded(self.texts[number])
+        return self.ids[number] if self.ids else self.texts[number]
 
     def encoded(self, text: str) -> Numbers:
         return np.array(self.tokenizer.encode(text).ids[:LONGEST])
-
-
-class Raw(Written):
-    """Texts as they are, for who tokenises a batch at once.
-
-    The tokeniser has threads for that, but not in a process that is forked once they were used.
-    """
-
-    def read(self, index: int) -> Any:
-        return self.texts[index % len(self.texts)]
 
     def collate(self, texts: list[str]) -> Numbers:
         encoded = self.tokenizer.encode_batch(texts)
         return np.stack([one.ids[:LONGEST] for one in encoded])
 
 
-def tokenised(**options: Any) -> Training:
-    """All texts are tokenised before they are asked for."""
-    return train(Written(before=True), epochs=2, **options)
-
-
-def tokenised_by_batch(start: str) -> Training:
-    texts = Raw(before=False)
-    return train(texts, epochs=2, collate_fn=texts.collate, multiprocessing_context=start)
+def tokenised(_: Path, when: str) -> Training:
+    texts = Written(when)
+    options = {"collate_fn": texts.collate} if when == "batch" else {}
+    return train(texts, epochs=2, multiprocessing_context="fork", **options)
 
 
 PROGRAMS = (
-    Program(
-        "long annotations as JSON",
-        "data format",
-        "parse_annotations",
-        faulty=lambda _: annotated(boxes=1200),
-        healthy=lambda _: annotated(boxes=10),
-    ),
-    Program(
-        "a regular expression that looks ahead",
-        "slow fetch",
-        "words_by_regex",
-        faulty=lambda _: split_by(words_by_regex),
-        healthy=lambda _: split_by(words_by_spaces),
-    ),
-    Program(
-        "wide rows of text in a stream",
-        "slow fetch",
-        "parse_row",
-        faulty=lambda _: rows_of_text(columns=20_000),
-        healthy=lambda _: rows_of_text(columns=64),
-    ),
-    Program(
-        "padding word by word",
-        "slow collate",
-        "pad_word_by_word",
-        faulty=lambda _: sentences(pad_word_by_word),
-        healthy=lambda _: sentences(pad_by_rows),
-    ),
+    Program("long annotations as JSON", "data format", "parse_annotations", annotated),
+    Program("a regular expression that looks ahead", "slow fetch", "words_by_regex", split_by),
+    Program("padding word by word", "slow collate", "pad_word_by_word", sentences),
     Program(
         "texts that are tokenised in each epoch",
         "tokenising",
         "tokenizer.encode",
-        faulty=lambda _: train(Written(before=False), epochs=2),
-        healthy=lambda _: tokenised(),
+        tokenised,
+        {"when": "sample"},
+        {"when": "before"},
     ),
     Program(
         "texts that are tokenised batch by batch",
         "tokenising",
         "tokenizer.encode_batch",
-        faulty=lambda _: tokenised_by_batch("fork"),
-        healthy=lambda _: tokenised(),
-    ),
-    Program(
-        "texts that threads of each spawned worker tokenise",
-        "tokenising",
-        "tokenizer.encode_batch",
-        faulty=lambda _: tokenised_by_batch("spawn"),
-        healthy=lambda _: tokenised(multiprocessing_context="spawn"),
+        tokenised,
+        {"when": "batch"},
+        {"when": "before"},
     ),
     Program(
         "texts of all lengths in a batch",
         "padding",
         "like length",
-        faulty=lambda _: of_all_lengths(window=1),
-        healthy=lambda _: of_all_lengths(window=BATCHES),
-        fixed=lambda _: of_all_lengths(window=BATCHES // 4),
+        of_all_lengths,
+        {"window": 1},
+        {"window": BATCHES},
+        fixed={"window": BATCHES // 4},
     ),
 )

@@ -6,35 +6,29 @@ import hashlib
 import queue
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from io import BytesIO
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
-import numpy as np
 from torch.utils.data import DataLoader
 
-from bench.zoo.costs import MS, Pause, Products, loop
+from bench.zoo.costs import MS, Pause, Products
 from bench.zoo.programs import STEP_MS, Program, Samples, Training
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    Load = Callable[[int], int]
+Load = Callable[[int], int]
 
 BATCHES = 400
 """Enough to read the lock often in both arms of the blocks for that."""
-ROUNDS = 250_000
 BLOCK = bytes(1 << 20)
 AHEAD = 4
-FILES, ARRAYS, NUMBERS = 8, 8, 512
 
 
 def tokenise(number: int) -> int:
-    """Python code."""
-    return loop(ROUNDS) + number
+    """Python code, which holds the lock."""
+    total = 0
+    for each in range(250_000):
+        total += each * each % 7
+    return total + number
 
 
 def digest(number: int) -> int:
@@ -46,17 +40,14 @@ class Fed:
     """Threads feed a queue."""
 
     def __init__(self, load: Load, batches: int = BATCHES, threads: int = 2) -> None:
-        self.load = load
-        self.batches = batches
-        self.threads = threads
+        self.load, self.batches, self.threads = load, batches, threads
 
     def __len__(self) -> int:
         return self.batches
 
     def __iter__(self) -> Iterator[int]:
         ready: queue.Queue[int] = queue.Queue(AHEAD)
-        numbers = iter(range(self.batches))
-        stopped = threading.Event()
+        numbers, stopped = iter(range(self.batches)), threading.Event()
         threads = [
             threading.Thread(target=self.feed, args=(numbers, ready, stopped), daemon=True)
             for _ in range(self.threads)
@@ -82,24 +73,6 @@ class Fed:
             ready.put(self.load(number))
 
 
-class Pooled:
-    """A pool of threads loads some batches ahead."""
-
-    def __init__(self, load: Load) -> None:
-        self.load = load
-
-    def __len__(self) -> int:
-        return BATCHES
-
-    def __iter__(self) -> Iterator[int]:
-        with ThreadPoolExecutor(2) as pool:
-            numbers = iter(range(BATCHES))
-            ahead = [pool.submit(self.load, number) for number in islice(numbers, AHEAD)]
-            while ahead:
-                yield ahead.pop(0).result()
-                ahead.extend(pool.submit(self.load, number) for number in islice(numbers, 1))
-
-
 class Ahead(DataLoader[Any]):
     """A thread of its own reads it some batches ahead, as DataLoaderX of many repositories does."""
 
@@ -108,12 +81,12 @@ class Ahead(DataLoader[Any]):
         return iter(Fed(lambda _: next(batches), len(self), threads=1))
 
 
-def ahead(load: Load, workers: int = 0) -> Training:
+def ahead(load: Load, workers: int) -> Any:
     """One batch a sample."""
-    return threaded(Ahead(Samples(load, BATCHES), batch_size=None, num_workers=workers))
+    return Ahead(Samples(load, BATCHES), batch_size=None, num_workers=workers)
 
 
-def pipeline(load: Load, *, apart: bool = False) -> Any:
+def pipeline(load: Load, *, apart: bool) -> Any:
     """SPDL's, with two threads for its one stage, maybe in a process of its own.
 
     In the training process its threads slow steps down whatever the stage does.
@@ -128,6 +101,10 @@ def pipeline(load: Load, *, apart: bool = False) -> Any:
     return built.build(num_threads=2)
 
 
+def threaded(_: Path, load: Load, loader: Callable[..., Any], **options: Any) -> Training:
+    return Training(loader(load, **options), Products(STEP_MS, side=256))
+
+
 def read(number: int) -> int:
     time.sleep(STEP_MS / 2 * MS)
     return number
@@ -138,39 +115,14 @@ def decode(number: int) -> int:
     return number
 
 
-def stages(decoding: int) -> Training:
-    """A pipeline of SPDL's in which each item is read, and decoded, so many at once."""
+def stages(_: Path, *, faulty: bool) -> Training:
+    """A pipeline of SPDL's in which each item is read, and decoded, one or four at once."""
     from spdl.pipeline import PipelineBuilder
 
     builder: Any = PipelineBuilder()
     builder.add_source(range(BATCHES)).pipe(read, concurrency=2)
-    built = builder.pipe(decode, concurrency=decoding).add_sink(AHEAD)
+    built = builder.pipe(decode, concurrency=1 if faulty else 4).add_sink(AHEAD)
     return Training(built.build(num_threads=6), Pause(STEP_MS))
-
-
-class Arrays:
-    """Batches of small files of arrays, which NumPy parses by many short calls."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.paths = [folder / f"{number}.npz" for number in range(FILES)]
-        for path in self.paths:
-            np.savez(path, *np.zeros((ARRAYS, NUMBERS), np.float32))
-
-    def __call__(self, _number: int) -> int:
-        for path in self.paths:
-            with np.load(BytesIO(path.read_bytes())) as parts:
-                total = sum(float(parts[name][0]) for name in parts)
-        return int(total)
-
-
-def of_many_calls(folder: Path, *, apart: bool) -> Training:
-    """Each short call of a step takes Python's lock, as each does that launches a kernel."""
-    return Training(pipeline(Arrays(folder), apart=apart), Products(STEP_MS, side=32))
-
-
-def threaded(loader: Any) -> Training:
-    return Training(loader, Products(STEP_MS, side=256))
 
 
 PROGRAMS = (
@@ -178,48 +130,29 @@ PROGRAMS = (
         "threads that tokenise for a queue",
         "Python lock",
         "feed",
-        faulty=lambda _: threaded(Fed(tokenise)),
-        healthy=lambda _: threaded(Fed(digest)),
+        threaded,
+        {"load": tokenise, "loader": Fed},
+        {"load": digest, "loader": Fed},
         follows="release the GIL",
     ),
     Program(
         "a stage of an SPDL pipeline in Python",
         "Python lock",
         "spdl",
-        faulty=lambda _: threaded(pipeline(tokenise)),
-        healthy=lambda _: threaded(pipeline(digest, apart=True)),
-        follows="release the GIL",
-    ),
-    Program(
-        "files of arrays that an SPDL pipeline parses",
-        "Python lock",
-        "spdl",
-        faulty=partial(of_many_calls, apart=False),
-        healthy=partial(of_many_calls, apart=True),
-        cpus=2,
-    ),
-    Program(
-        "a pool of threads that tokenise",
-        "Python lock",
-        "ThreadPoolExecutor",
-        faulty=lambda _: threaded(Pooled(tokenise)),
-        healthy=lambda _: threaded(Pooled(digest)),
+        threaded,
+        {"load": tokenise, "loader": pipeline, "apart": False},
+        {"load": digest, "loader": pipeline, "apart": True},
         follows="release the GIL",
     ),
     Program(
         "a DataLoader that a thread reads ahead",
         "Python lock",
         "feed",
-        faulty=lambda _: ahead(tokenise),
-        healthy=lambda _: ahead(digest),
-        fixed=lambda _: ahead(tokenise, workers=2),
+        threaded,
+        {"load": tokenise, "loader": ahead, "workers": 0},
+        {"load": digest, "loader": ahead, "workers": 0},
+        fixed={"load": tokenise, "loader": ahead, "workers": 2},
         cpus=2,
     ),
-    Program(
-        "a stage of SPDL that decodes one at a time",
-        "slow operator",
-        "decode",
-        faulty=lambda _: stages(decoding=1),
-        healthy=lambda _: stages(decoding=4),
-    ),
+    Program("a stage of SPDL that decodes one at a time", "slow operator", "decode", stages),
 )

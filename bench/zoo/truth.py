@@ -3,43 +3,31 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import cycle
 from multiprocessing import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
 from bench.zoo.costs import (
+    MS,
     Alone,
     Burn,
-    BurnThenScan,
+    Cost,
     Matmul,
     Sleep,
-    Unzip,
-    autocorrelated,
-    changing_in_place,
-    converting,
-    every,
-    gamma,
-    growing_with_content,
-    growing_with_time,
-    least_ms,
     pareto,
-    rare,
-    to_floats,
+    sleeps,
 )
 from bench.zoo.programs import Samples
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from bench.zoo.costs import Cost, Step
-
-    Content = Callable[[int], Any]
+Content = Callable[[int], Any]
+Step = Callable[[Any], None]
 
 STEADY = 0.05
 REGULAR = 0.15
@@ -49,6 +37,33 @@ RANDOM = 0.40
 In 250 batches one random stall in 50 comes five times, give or take two: where they are 40% of the
 time, the speed-up cannot be known better than within a third with 95% confidence.
 """
+
+
+@dataclass(frozen=True)
+class Case:
+    """A loader of `loader(batches)`, and the steps of a run of `step(batches)`.
+
+    `content(i)` is batch i, made at no cost. `batches` and `epochs` are those of our run and of
+    each plain one; where epochs are alike and start slowly, a plain run has `truth_epochs` of
+    them. `widest` is how wide the interval may be either way, as a share of the speed-up. `faults`
+    asks for as many page faults in both arms. The estimate lies within `close` of the truth, or,
+    unless it must be close, in its interval.
+    """
+
+    name: str
+    what: str
+    loader: Callable[[int], Any]
+    step: Callable[[int], Step]
+    content: Content
+    batches: int = 250
+    epochs: int = 1
+    truth_epochs: int | None = None
+    peers_batches: int = 100
+    widest: float | None = None
+    drifts: bool = False
+    faults: bool = False
+    close: float = 0.05
+    is_close: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,18 +114,6 @@ class Shuffling(InProcess):
             buffer[place] = self.content(index)
 
 
-class Items(Samples):
-    """What workers load from, at a cost; maybe with a list of so many files to be sent."""
-
-    def __init__(self, count: int, content: Content, cost: Cost, files: int = 0) -> None:
-        self.count, self.content, self.cost = count, content, cost
-        self.files = [(f"images/{index:06}.jpg", index) for index in range(files)]
-
-    def read(self, index: int) -> Any:
-        self.cost(index)
-        return self.content(index)
-
-
 class Transform:
     """A transform, which loadeval times where it looks inside."""
 
@@ -123,11 +126,11 @@ class Transform:
 
 
 class Transformed(Samples):
-    """A sample goes through four transforms, of a quarter of the cost each."""
+    """A sample goes through some transforms of this cost."""
 
-    def __init__(self, count: int, content: Content, quarter: Cost) -> None:
+    def __init__(self, count: int, content: Content, cost: Cost, transforms: int = 1) -> None:
         self.count, self.content = count, content
-        self.transforms = [Transform(quarter) for _ in range(4)]
+        self.transforms = [Transform(cost) for _ in range(transforms)]
 
     def read(self, index: int) -> Any:
         for transform in self.transforms:
@@ -135,306 +138,266 @@ class Transformed(Samples):
         return self.content(index)
 
 
-def sleeping_at_start(_worker: int) -> None:
-    time.sleep(1.0)
-
-
-def using_threads(_worker: int) -> None:
-    torch.set_num_threads(8)
+def numbered(index: int) -> torch.Tensor:
+    """Eight samples that hold their batch's number."""
+    return torch.full((8, 16), float(index))
 
 
 def labelled(index: int) -> dict[str, torch.Tensor]:
     return {"x": torch.full((8, 32_768), float(index)), "labels": torch.zeros(8)}
 
 
-def numbered(index: int) -> torch.Tensor:
-    """Eight samples that hold their batch's number."""
-    return torch.full((8, 16), float(index))
-
-
 @cache
-def pixels(index: int) -> torch.Tensor:
-    return torch.full((32, 3, 224, 224), index, dtype=torch.uint8)
+def kept(index: int, *shape: int) -> torch.Tensor:
+    return torch.full(shape, index, dtype=torch.uint8)
 
 
 def photographs(index: int) -> dict[str, torch.Tensor]:
     """A batch of 4.8 MB that is in memory already, and its labels."""
-    return {"x": pixels(index % 8), "labels": torch.full((32,), index)}
-
-
-def images(index: int) -> torch.Tensor:
-    """A batch of 4.8 MB that is in memory already."""
-    return pixels(index % 8)
-
-
-@cache
-def frame(index: int) -> torch.Tensor:
-    return torch.full((8, 2**20), index, dtype=torch.uint8)
+    return {"x": kept(index % 8, 32, 3, 224, 224), "labels": torch.full((32,), index)}
 
 
 def frames(index: int) -> torch.Tensor:
     """A batch of 8 MB that is in memory already."""
-    return frame(index % 8)
+    return kept(index % 8, 8, 2**20)
 
 
-@dataclass(frozen=True)
-class Case:
-    """A loader of `loader(batches)`, and the steps of a run of `step(batches)`.
-
-    `content(i)` is batch i, made at no cost. `batches` and `epochs` are those of our run and of
-    each plain one; where epochs are alike and start slowly, a plain run has `truth_epochs` of
-    them. `widest` is how wide the interval may be either way, as a share of the speed-up. `faults`
-    asks for as many page faults in both arms.
-    """
-
-    name: str
-    what: str
-    loader: Callable[[int], Any]
-    step: Callable[[int], Step]
-    content: Content = numbered
-    batches: int = 250
-    epochs: int = 1
-    truth_epochs: int | None = None
-    peers_batches: int = 100
-    widest: float | None = None
-    drifts: bool = False
-    faults: bool = False
-    close: float = 0.05
-    is_close: bool = False
+def every(cost: Cost) -> Callable[[int], Step]:
+    """The same step for each of so many batches."""
+    return lambda _batches: lambda _batch: cost(0)
 
 
-def cases(folder: Path) -> list[Case]:
-    """All of them; S1 to S6 are those on which the peers' failures were first seen.
+def scanning(cost: Cost) -> Callable[[int], Step]:
+    """A cost, and a pass over 3 MB, which wants them in the CPU's cache."""
+    scanned = np.zeros(750_000, dtype=np.float32)
 
-    One loads from an archive that is written to `folder`.
-    """
+    def step(_batch: Any) -> None:
+        cost(0)
+        np.add(scanned, 1, out=scanned)
 
-    def in_process(
-        cost: Cost, opening_s: float = 0.0, content: Content = numbered
-    ) -> Callable[[int], Any]:
-        return lambda n: InProcess(n, content, cost, opening_s)
+    return lambda _batches: step
 
-    def workers(cost: Cost, count: int = 2, **options: Any) -> Callable[[int], Any]:
-        return lambda n: DataLoader(
-            Items(n, numbered, cost), batch_size=None, num_workers=count, **options
-        )
 
-    def looked_into(
-        name: str,
-        what: str,
-        quarter: Cost,
-        step_ms: float,
-        content: Content = numbered,
-        count: int = 0,
-        *,
-        is_close: bool = True,
-    ) -> Case:
-        """Of one sample a batch, whose transforms cost four quarters; loadeval looks inside."""
-        return Case(
-            f"looked into, {name}",
-            f"{what}, step {step_ms:g}",
-            lambda n: DataLoader(Transformed(n, content, quarter), batch_size=1, num_workers=count),
-            every(Burn.for_ms(step_ms)),
-            content,
-            batches=600,
-            close=0.02,
-            is_close=is_close,
-        )
+def growing_with_content(batches: int) -> Step:
+    """A step that grows from 5 to 15 ms, by the number in the batch."""
+    return lambda batch: time.sleep(0.005 + 0.010 * float(batch[0, 0]) / batches)
 
-    free, ten = Sleep(0), every(Sleep(10))
-    scan = BurnThenScan(Burn(0))
-    unzip = Unzip.from_new(folder / "images.zip")
+
+def growing_with_time(batches: int) -> Step:
+    """A step that grows from 2 to 18 ms, whatever is in the batch."""
+    served = cycle(range(batches))
+    return lambda _batch: time.sleep(0.002 + 0.016 * next(served) / batches)
+
+
+def converting(_batches: int) -> Step:
+    """Writes floats over the bytes in its batch's dictionary, and goes on for 7 ms."""
+
+    def step(batch: dict[str, torch.Tensor]) -> None:
+        for key, value in batch.items():
+            batch[key] = value.float()
+        time.sleep(7 * MS)
+
+    return step
+
+
+def to_floats(_batches: int) -> Step:
+    """Allocates four times its batch's memory, and gives it back."""
+    return lambda batch: batch.float() is None
+
+
+def changing_in_place(_batches: int) -> Step:
+    """Takes the labels out, and scales in place."""
+
+    def step(batch: dict[str, torch.Tensor]) -> None:
+        batch.pop("labels")
+        batch["x"].div_(255)
+        time.sleep(8 * MS)
+
+    return step
+
+
+def in_process(
+    name: str,
+    what: str,
+    cost: Cost,
+    step: Callable[[int], Step],
+    *,
+    kind: type[InProcess] = InProcess,
+    content: Content = numbered,
+    opening_s: float = 0.0,
+    **expected: Any,
+) -> Case:
+    """A case of a loader in the training process."""
+    return Case(name, what, lambda n: kind(n, content, cost, opening_s), step, content, **expected)
+
+
+def workers(
+    name: str,
+    what: str,
+    cost: Cost,
+    step: Callable[[int], Step],
+    *,
+    count: int = 2,
+    init: Callable[[int], None] | None = None,
+    **expected: Any,
+) -> Case:
+    """A case of a DataLoader with workers, each of whose batches costs that."""
+
+    def loader(batches: int) -> Any:
+        samples = Transformed(batches, numbered, cost)
+        return DataLoader(samples, batch_size=None, num_workers=count, worker_init_fn=init)
+
+    return Case(name, what, loader, step, numbered, **expected)
+
+
+def looked_into(
+    name: str,
+    what: str,
+    quarter: Cost,
+    step_ms: float,
+    *,
+    content: Content = numbered,
+    count: int = 0,
+    is_close: bool = True,
+) -> Case:
+    """Of one sample a batch, whose transforms cost four quarters; loadeval looks inside."""
+
+    def loader(batches: int) -> Any:
+        samples = Transformed(batches, content, quarter, 4)
+        return DataLoader(samples, batch_size=1, num_workers=count)
+
+    step, close = every(Burn(step_ms)), {"close": 0.02, "is_close": is_close}
+    what = f"{what}, step {step_ms:g}"
+    return Case(f"looked into, {name}", what, loader, step, content, batches=600, **close)
+
+
+def cases() -> list[Case]:
+    """All of them; S1 to S6 are those on which the peers' failures were first seen."""
+    ten = every(Sleep(10))
+    varying = np.random.default_rng(7)
+    gamma = sleeps(varying.gamma(10, 2.1, 1000))
+    rare = sleeps(5 + 300.0 * (varying.random(1000) < 1 / 50))
     return [
-        Case(
-            "S1",
-            "in process 15 ms, step 10",
-            in_process(Sleep(15)),
-            ten,
-            widest=STEADY,
-        ),
-        Case("S2", "2 workers x 15 ms, step 10", workers(Sleep(15)), ten, widest=STEADY),
-        Case(
-            "S2b",
-            "2 workers x 30 ms, step 10",
-            workers(Sleep(30)),
-            ten,
-            widest=STEADY,
-        ),
-        Case(
-            "S3",
-            "200 ms at every 20th, step 10",
-            in_process(Sleep(0, 200, 20)),
-            ten,
-            widest=REGULAR,
-        ),
-        Case(
+        in_process("S1", "in process 15 ms, step 10", Sleep(15), ten, widest=STEADY),
+        workers("S2", "2 workers x 15 ms, step 10", Sleep(15), ten, widest=STEADY),
+        in_process("S3", "200 ms at every 20th, step 10", Sleep(0, 200, 20), ten, widest=REGULAR),
+        in_process(
             "S4",
             "1 ms, step of 8 converts its batch",
-            in_process(Sleep(1), content=photographs),
+            Sleep(1),
             converting,
-            photographs,
+            content=photographs,
             widest=STEADY,
         ),
-        Case("S5", "free, step grows with content", in_process(free), growing_with_content),
-        Case(
-            "S6",
-            "2 CPU-bound workers, CPU-bound step",
-            workers(Burn.for_ms(20)),
-            every(Burn.for_ms(10)),
+        in_process("S5", "free, step grows with content", Sleep(0), growing_with_content),
+        workers("S6", "2 CPU-bound workers, CPU-bound step", Burn(20), every(Burn(10))),
+        in_process(
+            "tail", "Pareto waits in process, step 5", pareto(), every(Sleep(5)), peers_batches=250
         ),
-        Case(
-            "tail",
-            "Pareto waits in process, step 5",
-            in_process(pareto()),
-            every(Sleep(5)),
-            peers_batches=250,
-        ),
-        Case(
-            "slow sample",
-            "2 workers x 5 ms, 300 at every 50th",
-            workers(Sleep(5, 300, 50)),
-            ten,
-        ),
-        Case(
+        workers(
             "rare",
             "2 workers x 5 ms, 300 at 1 in 50",
-            workers(rare(5, 300, 50)),
+            rare,
             ten,
             peers_batches=250,
             widest=RANDOM,
         ),
-        Case(
-            "AR",
-            "autocorrelated waits of 10 ms, step 10",
-            in_process(autocorrelated(10)),
-            ten,
-            peers_batches=250,
-        ),
-        Case("a little slower", "2 workers x 21 ms, gamma, step 10", workers(gamma(21)), ten),
-        Case("a little faster", "2 workers x 19 ms, gamma, step 10", workers(gamma(19)), ten),
-        Case(
+        workers("a little slower", "2 workers x 21 ms, gamma, step 10", gamma, ten),
+        workers(
             "hidden",
             "4 workers x 20 ms, step 20",
-            workers(Sleep(20), 4),
+            Sleep(20),
             every(Sleep(20)),
+            count=4,
             widest=STEADY,
         ),
-        Case(
+        in_process(
             "in place",
             "10 ms, step pops and scales",
-            in_process(Sleep(10), content=labelled),
+            Sleep(10),
             changing_in_place,
-            labelled,
+            content=labelled,
         ),
-        Case(
+        in_process(
             "buffer",
             "8 ms, buffer reused, step by content",
-            lambda n: Reusing(n, numbered, Sleep(8)),
+            Sleep(8),
             growing_with_content,
+            kind=Reusing,
         ),
-        Case(
+        in_process(
             "start",
             "opens in 1 s, 5 ms, step 10",
-            in_process(Sleep(5), 1.0),
+            Sleep(5),
             ten,
+            opening_s=1.0,
             batches=100,
             epochs=2,
             truth_epochs=1,
         ),
-        Case(
+        workers(
             "worker start",
             "2 workers start in 1 s, 5 ms, step 10",
-            workers(Sleep(5), worker_init_fn=sleeping_at_start),
+            Sleep(5),
             ten,
+            init=lambda _: time.sleep(1.0),
             batches=40,
             epochs=8,
             truth_epochs=2,
         ),
-        Case(
+        in_process(
             "shuffle buffer",
             "fills 60 x 5 ms, then 5 ms, step 10",
-            lambda n: Shuffling(n, numbered, Sleep(5)),
+            Sleep(5),
             ten,
+            kind=Shuffling,
             batches=40,
             epochs=6,
             truth_epochs=3,
         ),
-        Case(
-            "spawn",
-            "2 spawned workers get 300k objects",
-            lambda n: DataLoader(
-                Items(n, numbered, Sleep(5), files=300_000),
-                batch_size=None,
-                num_workers=2,
-                multiprocessing_context="spawn",
-            ),
-            ten,
-            batches=20,
-            epochs=4,
-            truth_epochs=1,
-        ),
-        Case(
+        workers(
             "lock",
             "3 workers x 20 ms, one at a time, step 10",
-            workers(Alone(Lock(), Sleep(20)), 3),
+            Alone(Lock(), Sleep(20)),
             ten,
+            count=3,
         ),
-        Case(
-            "zip",
-            "2 workers open a zip for each sample",
-            workers(unzip),
-            every(Sleep(least_ms(lambda: unzip(0)) / 2.6)),
-        ),
-        Case(
+        workers(
             "threads",
             "2 workers x 8 threads, step burns 10",
-            workers(Matmul(256, 4), worker_init_fn=using_threads),
-            every(Burn.for_ms(10)),
+            Matmul(256, 4),
+            every(Burn(10)),
+            init=lambda _: torch.set_num_threads(8),
         ),
-        Case(
+        workers(
             "short steps",
             "2 CPU-bound workers, step burns 4",
-            workers(Burn.for_ms(16)),
-            every(BurnThenScan(Burn.for_ms(4 - least_ms(lambda: scan(0))), scan.scanned)),
+            Burn(16),
+            scanning(Burn(3.8)),
             batches=500,
         ),
-        Case(
+        in_process(
             "faults",
             "5 ms, step makes 32 MB of 8",
-            in_process(Sleep(5), content=frames),
-            to_floats(0),
-            frames,
+            Sleep(5),
+            to_floats,
+            content=frames,
             faults=True,
         ),
-        Case(
-            "faults 5 MB",
-            "5 ms, step makes 19 MB of 5, sleeps 7",
-            in_process(Sleep(5), content=images),
-            to_floats(7),
-            images,
-            faults=True,
-        ),
-        Case(
-            "growing",
-            "10 ms, step grows 2 to 18",
-            in_process(Sleep(10)),
-            growing_with_time,
-        ),
-        Case(
+        in_process("growing", "10 ms, step grows 2 to 18", Sleep(10), growing_with_time),
+        in_process(
             "drift",
             "CPU-bound, core shared for a third",
-            in_process(Burn.for_ms(8)),
-            every(Burn.for_ms(8)),
+            Burn(8),
+            every(Burn(8)),
             drifts=True,
         ),
         *(
-            looked_into(f"{ms} ms", f"one sample a batch of {ms} ms", Burn.for_ms(ms / 4), step)
+            looked_into(f"{ms} ms", f"one sample a batch of {ms} ms", Burn(ms / 4), step)
             for ms, step in ((2.4, 5), (5, 5), (10, 10))
         ),
-        looked_into(
-            "dicts", "one sample a batch of 2 ms, in dicts", Burn.for_ms(2 / 4), 5, labelled
-        ),
-        looked_into("free", "samples that cost nothing", Burn.for_ms(0), 8),
+        looked_into("dicts", "samples of 2 ms, in dicts", Burn(2 / 4), 5, content=labelled),
+        looked_into("free", "samples that cost nothing", Burn(0), 8),
         looked_into("tail", "Pareto waits without workers", pareto(2.5, 0.5), 5, is_close=False),
         looked_into(
             "stalls",

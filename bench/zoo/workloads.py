@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import inspect
-import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
-from bench.zoo.costs import Alone, Both, Burn, Matmul, Sleep, least_ms, uneven
+from bench.zoo.costs import Alone, Both, Burn, Cost, Matmul, Sleep, least_ms, uneven
 from bench.zoo.programs import Samples
-from bench.zoo.storage import MB, read_anew, write_random
-from bench.zoo.truth import Items, numbered
+from bench.zoo.storage import read_anew, write_random
+from bench.zoo.truth import Transformed, numbered
 from loadeval.demo.photographs import make_photographs
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    import numpy.typing as npt
-    from torch.utils.data import Dataset
-
-    from bench.zoo.costs import Cost
-
-EPOCH = 300
-"""Batches in an epoch, and in a recorded run."""
-ROUNDS = 3
 FILES = 64
-SIDE = 224
-"""Pixels of an augmented image."""
 ANY_ORDER = "in_order" in inspect.signature(DataLoader).parameters
 """Whether this torch can serve batches as they come."""
 
@@ -59,8 +46,9 @@ class Setting:
         return options if self.in_order else {**options, "in_order": False}
 
 
+FEWER_SETTINGS = tuple(map(Setting, (2, 3, 4, 6)))
 SETTINGS = (
-    *map(Setting, (2, 3, 4, 6)),
+    *FEWER_SETTINGS,
     Setting(3, 1),
     Setting(3, 4),
     *([Setting(3, in_order=False)] if ANY_ORDER else []),
@@ -72,8 +60,8 @@ QUICK_SETTINGS = (Setting(2), Setting(4))
 class Workload:
     """A loader and a training step; the run from which is predicted has `workers`.
 
-    An epoch, and so that run, has `epoch` batches. Each of `settings` is measured in `rounds`, over
-    `counted` batches.
+    An epoch, and so that run, has `epoch` batches. Each of `settings` is measured in three rounds,
+    over `counted` batches.
     """
 
     name: str
@@ -84,9 +72,8 @@ class Workload:
     workers: int = 1
     collate: Callable[[list[Any]], Any] | None = None
     context: str | None = None
-    epoch: int = EPOCH
+    epoch: int = 300
     counted: int = 140
-    rounds: int = ROUNDS
     settings: tuple[Setting, ...] = SETTINGS
 
     def loader(self, **options: Any) -> DataLoader[Any]:
@@ -111,7 +98,7 @@ def samples(read: Callable[[int], Any]) -> Callable[[int], Samples]:
 
 
 def costing(cost: Cost) -> Callable[[int], Samples]:
-    return lambda size: Items(size, numbered, cost)
+    return lambda size: Transformed(size, numbered, cost)
 
 
 def photograph(paths: Sequence[Path], index: int) -> torch.Tensor:
@@ -121,7 +108,7 @@ def photograph(paths: Sequence[Path], index: int) -> torch.Tensor:
         image = file.convert("RGB")
     side = int(random.integers(256, 480))
     left, top = random.integers(0, 480 - side, size=2).tolist()
-    image = image.resize((SIDE, SIDE), box=(left, top, left + side, top + side))
+    image = image.resize((224, 224), box=(left, top, left + side, top + side))
     if index % 2:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
@@ -136,120 +123,42 @@ def in_python(side: int, index: int) -> torch.Tensor:
     return torch.tensor([[min(255, value * 5 // 4) for value in row] for row in mirrored])
 
 
-def array(index: int) -> npt.NDArray[np.float32]:
+def array(index: int) -> Any:
     """A random image, which is NumPy's."""
     image = np.random.default_rng(index).random((3, 256, 256), dtype=np.float32)
     return np.subtract(image, 0.5, out=image)
 
 
-def tokens(index: int) -> list[int]:
-    """They cost nothing before they are collated."""
-    return list(range(500 + index * 7919 % 3500))
-
-
-def padded(samples: list[list[int]]) -> dict[str, torch.Tensor]:
-    """Tokens, and which of them are some, as long as the longest."""
-    longest = max(map(len, samples))
-    tokens = [sample + [0] * (longest - len(sample)) for sample in samples]
-    known = [[True] * len(sample) + [False] * (longest - len(sample)) for sample in samples]
-    return {"tokens": torch.tensor(tokens), "known": torch.tensor(known)}
-
-
-class Archive(Samples):
-    """Compressed samples, read a batch at a time."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        values = np.random.default_rng(7).integers(64, size=200_000, dtype=np.uint8)
-        self.sample = zlib.compress(values.tobytes(), 1)
-
-    def read(self, _index: int) -> torch.Tensor:
-        return torch.frombuffer(bytearray(zlib.decompress(self.sample)), dtype=torch.uint8)
-
-    def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
-        return [self.read(index) for index in indices]
-
-
 def workloads(folder: Path) -> list[Workload]:
     """All of them; those that read files have them in `folder`."""
-    burn = Burn.for_ms
     jpegs = make_photographs(folder / "photographs", FILES)
-    files = write_random(folder / "files", FILES, MB)
+    files = write_random(folder / "files", FILES)
     photographs = samples(partial(photograph, jpegs))
+    python = samples(partial(in_python, 64))
     one = Matmul(256, 1)
     matmul = Matmul(256, round(25 / least_ms(lambda: one(0))))
-    alone = Alone(get_context("fork").Lock(), burn(1))
+    alone = Alone(get_context("fork").Lock(), Burn(1))
 
     def dropped(index: int) -> torch.Tensor:
         return torch.tensor([read_anew(files[index % FILES])[0], index])
 
+    fewer = {"epoch": 160, "counted": 80, "settings": FEWER_SETTINGS}
+    slow_sample = costing(Both(Burn(2), Burn(28), every=50))
+    latency = costing(Both(Burn(0.5), Sleep(20), every=5))
+    small = samples(partial(in_python, 8))
+    lock = costing(Both(Burn(2), alone))
+    odd = costing(uneven(4, shape=0.5))
+    spawn = {"context": "spawn", "settings": QUICK_SETTINGS}
     return [
-        Workload("jpeg", "JPEGs, augmented", photographs, 6, burn(4)),
-        Workload("python", "augmented in Python", samples(partial(in_python, 64)), 12, Sleep(3)),
+        Workload("jpeg", "JPEGs, augmented", photographs, 6, Burn(4)),
+        Workload("python", "augmented in Python", python, 12, Sleep(3)),
         Workload("disk", "files, not cached", samples(dropped), 8, Sleep(3), workers=2),
-        Workload(
-            "latency",
-            "1 sample in 5 waits 20 ms",
-            costing(Both(burn(0.5), Sleep(20), every=5)),
-            4,
-            Sleep(4),
-        ),
-        Workload(
-            "step",
-            "25 ms of matrices",
-            photographs,
-            20,
-            matmul,
-            epoch=160,
-            counted=80,
-            settings=tuple(map(Setting, (2, 3, 4, 6))),
-        ),
-        Workload(
-            "head of line",
-            "1 sample in 50 takes 15x",
-            costing(Both(burn(2), burn(28), every=50)),
-            4,
-            Sleep(3),
-            workers=2,
-        ),
-        Workload(
-            "small",
-            "batches of 2 ms",
-            samples(partial(in_python, 8)),
-            80,
-            burn(0.3),
-            epoch=1000,
-            counted=800,
-        ),
-        Workload(
-            "numpy", "6 MB through a pipe", samples(array), 8, Sleep(3), workers=2, collate=np.stack
-        ),
-        Workload("collate", "padded in Python", samples(tokens), 16, burn(3), collate=padded),
-        Workload(
-            "uneven",
-            "samples differ by 140%",
-            costing(uneven(4, shape=0.5)),
-            2,
-            Sleep(2),
-            epoch=600,
-            counted=500,
-        ),
-        Workload("getitems", "unpacked by the batch", Archive, 12, burn(3), workers=2),
-        Workload(
-            "lock",
-            "a third of the time alone",
-            costing(Both(burn(2), alone)),
-            4,
-            Sleep(2),
-            workers=2,
-        ),
-        Workload(
-            "spawn",
-            "spawned workers",
-            samples(partial(in_python, 64)),
-            12,
-            Sleep(3),
-            context="spawn",
-            settings=QUICK_SETTINGS,
-        ),
+        Workload("latency", "1 sample in 5 waits 20 ms", latency, 4, Sleep(4)),
+        Workload("step", "25 ms of matrices", photographs, 20, matmul, **fewer),
+        Workload("head of line", "1 sample in 50 takes 15x", slow_sample, 4, Sleep(3), workers=2),
+        Workload("small", "batches of 2 ms", small, 80, Burn(0.3), epoch=1000, counted=800),
+        Workload("numpy", "6 MB through a pipe", samples(array), 8, Sleep(3), 2, np.stack),
+        Workload("uneven", "samples differ by 140%", odd, 2, Sleep(2), epoch=600, counted=500),
+        Workload("lock", "a third of the time alone", lock, 4, Sleep(2), workers=2),
+        Workload("spawn", "spawned workers", python, 12, Sleep(3), **spawn),
     ]
