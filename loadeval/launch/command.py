@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import resource
 import signal
 import subprocess
@@ -20,7 +19,7 @@ import psutil
 
 from loadeval.data.folder import ProcessRecord, processes_in
 from loadeval.data.redaction import share_salt
-from loadeval.errors import LoadevalError, warn
+from loadeval.errors import LoadevalError
 from loadeval.launch import loadeval_inject
 from loadeval.launch.settings import RunSettings
 from loadeval.live import FollowedRun
@@ -38,8 +37,6 @@ GRACE_S = 15.0
 """How long a program has to end after SIGINT, before SIGTERM."""
 RANKS_S = 10.0
 """How much later than the first rank the others may have served as many batches."""
-CLOCKS_DIFFER_MS = 2000
-"""Two processes may differ by so much on when a third was started, when the clock is set."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """A shell's exit codes for a command that does not exist, or cannot be executed."""
 
@@ -106,17 +103,13 @@ def run(
     if stop_after is not None:
         is_enough = ServedBatches(folder, stop_after)
     received: list[int] = []
-    early: list[int] = []
-    children: list[subprocess.Popen[bytes]] = []
+    child: subprocess.Popen[bytes] | None = None
 
     def pass_on(number: int, _: object) -> None:
         received.append(number)
-        if number in {signal.SIGINT, signal.SIGQUIT} and _is_in_foreground():
-            return
-        for child in children:
+        of_terminal = number in {signal.SIGINT, signal.SIGQUIT} and _is_in_foreground()
+        if child is not None and not of_terminal:
             child.send_signal(number)
-        if not children:
-            early.append(number)
 
     # What we ignore, as under nohup, the child ignores too.
     numbers = [number for number in FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
@@ -128,8 +121,7 @@ def run(
             )
         except OSError as error:
             raise CannotStartError(command[0], error) from error
-        children.append(child)
-        for number in early:
+        for number in received:  # before it was there
             child.send_signal(number)
         ended = _run_until(child, folder, is_enough, is_hanging, before_end)
         return replace(ended, was_interrupted=signal.SIGINT in received)
@@ -165,19 +157,21 @@ def end_like(code: int) -> NoReturn:
 def why_nothing(folder: Path, code: int = 0) -> str:
     """Why `folder` has no log of a command that ended with `code`, and what to do about it."""
     how = f"exit code {code}" if code >= 0 else f"signal {-code}"
-    told: dict[str, str] = {}
-    for mark in (loadeval_inject.REFUSED_MARK, loadeval_inject.FAILED_MARK):
+
+    def told(mark: str) -> str | None:
         with suppress(OSError):
             text = (folder / mark).read_text(encoding="utf-8", errors="replace")
             # On a full disk a file can be created but not written.
-            unknown = "a program failed to measure its loader, and could not write down why"
-            told[mark] = next(iter(text.splitlines()), unknown)
-    if loadeval_inject.REFUSED_MARK in told:
-        why = told[loadeval_inject.REFUSED_MARK]
-    elif loadeval_inject.FAILED_MARK in told:
+            return text.partition("\n")[0] or "a program could not write down why"
+        return None
+
+    failed = told(loadeval_inject.FAILED_MARK)
+    if refused := told(loadeval_inject.REFUSED_MARK):
+        why = refused
+    elif failed:
         why = (
-            f"{told[loadeval_inject.FAILED_MARK]}. Is loadeval installed in the Python of the "
-            "program, and is the folder writable?"
+            f"{failed}. Is loadeval installed in the Python of the program, and is the folder "
+            "writable?"
         )
     elif not (folder / loadeval_inject.PYTHON_MARK).exists():
         why = (
@@ -269,42 +263,22 @@ def _training_processes(
 ) -> set[psutil.Process]:
     """The processes of `command` that have `recorded` themselves, and have not ended.
 
-    Nothing else may get a signal: what a file names may be a process of somebody else, which has
-    its number by now, or has it outside of the namespace in which the program is process 1.
+    Nothing else may get a signal, whatever a file says.
     """
-    starts = {
-        record.pid: record.started_ms
-        for record in recorded
-        if not record.ended and record.started_ms is not None
-    }
-    found: set[psutil.Process] = set()
+    pids = {record.pid for record in recorded if not record.ended}
     with suppress(psutil.NoSuchProcess):
-        for process in [command, *command.children(recursive=True)]:
-            pids = {process.pid}
-            with suppress(OSError, psutil.NoSuchProcess):
-                started_ms = process.create_time() * 1000
-                status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
-                # Its number, and those that it has in namespaces within ours.
-                within = re.search(r"^NSpid:(.*)$", status, re.MULTILINE)
-                pids |= set(map(int, within[1].split())) if within else set()
-                if any(
-                    abs(starts[pid] - started_ms) < CLOCKS_DIFFER_MS for pid in pids & starts.keys()
-                ):
-                    found.add(process)
-    return found
+        below = command.children(recursive=True)
+        return {process for process in [command, *below] if process.pid in pids}
+    return set()
 
 
 def _signal(processes: Iterable[psutil.Process], number: int) -> bool:
-    """Send a signal to each; whether one could be sent. What could not is said."""
+    """Send a signal to each; whether one could be sent."""
     is_sent = False
     for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            try:
-                process.send_signal(number)
-                is_sent = True
-            except psutil.AccessDenied:
-                name = signal.Signals(number).name
-                warn(f"no permission to send {name} to process {process.pid}, which goes on")
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            process.send_signal(number)
+            is_sent = True
     return is_sent
 
 

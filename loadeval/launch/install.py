@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import time
+import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,21 +16,28 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
-from loadeval.evaluator import LoaderEvaluator, Measurement, free_name
+from loadeval.evaluator import LoaderEvaluator, Measurement
 from loadeval.launch import hook
 from loadeval.launch.folder import new_folder
 from loadeval.launch.loadeval_inject import said
-from loadeval.launch.one_loader import TORCH, OneLoader, unwrapped
-from loadeval.launch.session import Session, measurement_of
+from loadeval.launch.session import (
+    Make,
+    Session,
+    dataset_of,
+    measured_epoch,
+    measurement_of,
+    samplers_of,
+)
 from loadeval.launch.settings import RunSettings, adapters, check
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from typing_extensions import Self
 
     from loadeval.estimate.gap import Gap
 
-_log_files: set[Path] = set()
-"""Where this process has written the logs of single loaders."""
+TORCH = "torch.utils.data"
 
 
 class Installed:
@@ -112,11 +122,9 @@ def install(
     loader itself to the framework. That includes epochs of loaders that a framework builds from it:
     Lightning does for distributed training, Accelerate in `prepare` and when it resumes in the
     middle of an epoch. Another loader over the same dataset, such as one for validation, is not
-    measured. If Accelerate or Fabric has already prepared the loader, what they do with its batches
-    counts as part of the step. `mode` and `options` are those of LoaderEvaluator, such as
-    `log_file`; if this process measures one loader after another with the same `log_file`, the new
-    log gets a number: run-1.jsonl. Measuring goes on until you close what is returned, or the
-    loader is garbage-collected.
+    measured. If Accelerate has already prepared the loader, what it does with its batches counts as
+    part of the step. `mode` and `options` are those of LoaderEvaluator, such as `log_file`.
+    Measuring goes on until you close what is returned, or the dataset is garbage-collected.
 
     Installing again ends what was installed before, of this process or of the same loader.
 
@@ -124,18 +132,14 @@ def install(
     `loadeval run` measures this process already. A loader that does not take its settings raises it
     when it is iterated.
     """
-    of_all = {
-        "output": output,
-        "settings": settings,
-        "allow_changes": allow_changes or None,
-    }
-    given = [name for name, value in of_all.items() if value is not None]
-    if loader is not None and given:
-        raise UsageError(
-            f"{given[0]}= is for all loaders of a process: leave it out, or the loader; the log of "
-            "one loader goes to log_file="
-        )
     if loader is not None:
+        of_all = {"output": output, "settings": settings, "allow_changes": allow_changes or None}
+        given = [name for name, value in of_all.items() if value is not None]
+        if given:
+            raise UsageError(
+                f"{given[0]}= is for all loaders of a process: leave it out, or the loader; the "
+                "log of one loader goes to log_file="
+            )
         return _install_one(loader, mode, **{**options, "batches": batches, "redact": redact})
     if options:
         name = next(iter(options))
@@ -177,33 +181,80 @@ def _end(session: Session) -> None:
 
 
 def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
-    loader = unwrapped(loader)
-    module = sys.modules.get(f"{TORCH}.dataloader")
+    loader = getattr(loader, "base_dataloader", loader)  # which Accelerate has prepared
+    module = sys.modules.get(TORCH)
     if module is None or not isinstance(loader, module.DataLoader):
         raise UsageError(
             f"cannot measure a {type(loader).__name__} in place: expected a torch DataLoader; "
             "wrap other loaders with LoaderEvaluator(loader)"
         )
     for one in hook.ones():
-        if one.is_of(loader):
+        if one.loader() is loader:
             one.measurement.recorder.expects_batches = False  # nobody may be left to ask it
             one.end()
-    log_file = _free_log_file(**options)
-    measurement = measurement_of(LoaderEvaluator(loader, mode, **{**options, "log_file": log_file}))
-    if log_file is not None:
-        _log_files.add(Path(log_file).absolute())
-    one = OneLoader(loader, measurement, hook.remove)
+    one = OneLoader(loader, measurement_of(LoaderEvaluator(loader, mode, **options)))
     hook.add(one, {TORCH: adapters()[TORCH]})
-    return Installed(lambda: measurement, one.end, loader=loader)
+    return Installed(lambda: one.measurement, one.end, loader=loader)
 
 
-def _free_log_file(
-    log_file: str | os.PathLike[str] | None = None, *, overwrite: bool = False, **_: Any
-) -> str | os.PathLike[str] | None:
-    """`log_file`, or a numbered one if this process has already written to that."""
-    if log_file is None:
-        return None
-    path = Path(log_file).absolute()
-    others = [one.measurement.settings.log_file for one in hook.ones()]
-    is_open = any(path == Path(other).absolute() for other in others if other is not None)
-    return free_name(path) if is_open or (path in _log_files and not overwrite) else log_file
+class OneLoader:
+    """Measures one DataLoader where it is, and those that a framework builds from it.
+
+    Ends once the dataset has been garbage-collected, without which no such loader can be built.
+    `loader` returns the loader while it exists.
+    """
+
+    def __init__(self, loader: Any, measurement: Measurement) -> None:
+        self.loader, self.measurement = _reference(loader), measurement
+        dataset = dataset_of(loader)
+        self._dataset, self._samplers = _reference(dataset), [*map(_reference, samplers_of(loader))]
+        try:
+            weakref.finalize(dataset, self.end)
+        except TypeError:  # it takes no weak reference
+            atexit.register(self.end)
+
+    def end(self) -> None:
+        """Finish the log."""
+        if self in hook.ones():
+            hook.remove(self)
+            self.measurement.close()
+
+    def epoch(self, loader: Any, make: Make) -> Iterator[Any]:
+        """A measured epoch of `loader`, whose own iterator `make` makes."""
+        # The consumer may hold nothing but the iterator.
+        return measured_epoch(self.measurement, loader, make, (self.loader(), loader))
+
+    def serves(self, loader: Any) -> bool:
+        """Whether an epoch that `loader` begins now is an epoch of this one.
+
+        A loader that a framework builds from it has the same dataset, and draws from its batch
+        sampler, which no validation loader does. Where the framework splits the samples for ranks,
+        or reads a stream, it does not; but an epoch without gradients is not training.
+        """
+        if loader is self.loader():
+            return True
+        with suppress(Exception):  # another loader's error must not stop its training
+            dataset = dataset_of(loader)
+            if dataset is not self._dataset():
+                return False
+            own, used = [sampler() for sampler in self._samplers], samplers_of(loader)
+            if any(sampler is own[0] for sampler in used):
+                return True
+            if not sys.modules["torch"].is_grad_enabled():
+                return False
+            torch_data = sys.modules[TORCH]
+            split, own_split = (
+                any(isinstance(sampler, torch_data.DistributedSampler) for sampler in samplers)
+                for samplers in (used, own)
+            )
+            is_same = any(one is another for one in own for another in used)
+            is_stream = isinstance(dataset, torch_data.IterableDataset)
+            return is_same or is_stream or (split and not own_split)
+        return False
+
+
+def _reference(value: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return lambda: value

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Any
 
 FOLDER = "LOADEVAL_RUN"
 """The variable with the folder of a run's logs. Without it nothing is measured."""
@@ -49,20 +50,19 @@ class Finder:
         self._names: set[str] = set()
         self._watched: set[str] = set()
         self._patch = patch
-        self._running: list[str] = []
         self._imported: list[str] = []
-        self._is_patching = False
-        self.wait_for(names)
+        self._running = 0
+        self._wait_for(names)
+        self._patch_imported()
 
-    def wait_for(self, names: Iterable[str]) -> None:
-        """Wait for these modules too, and patch those that are imported already."""
+    def _wait_for(self, names: Iterable[str]) -> None:
+        """Wait for these modules too; those that are imported already are to be patched."""
         for name in names:
-            if name in sys.modules and name not in {*self._names, *self._running}:
+            if name in sys.modules and name not in self._names:
                 self._imported.append(name)
             self._names.add(name)
             parts = name.split(".")
             self._watched.update(".".join(parts[:end]) for end in range(1, len(parts) + 1))
-        self._patch_imported()
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -76,56 +76,48 @@ class Finder:
                 find = None if finder is self else getattr(finder, "find_spec", None)
                 spec: ModuleSpec | None = None if find is None else find(name, path, target)
                 if spec is not None:
-                    self._patch_after(name, spec)
+                    self._patch_after(name, spec.loader)
                     return spec
         finally:
             self._watched.add(name)
         return None
 
-    def _patch_after(self, name: str, spec: ModuleSpec) -> None:
-        loader = spec.loader
+    def _patch_after(self, name: str, loader: Any) -> None:
+        """Patch the module once `loader` has run it, and whatever imports it among the watched."""
         run = getattr(loader, "exec_module", None)
         if run is None:
             return
 
         def exec_module(module: ModuleType) -> None:
             vars(loader).pop("exec_module", None)
-            self._running.append(name)
+            self._running += 1
             try:
                 run(module)
                 if name in self._names:
                     self._imported.append(name)
             finally:
-                self._running.remove(name)
+                self._running -= 1
                 self._patch_imported()
 
         try:
-            loader.exec_module = exec_module  # type: ignore[union-attr, method-assign]  # its class has one
+            loader.exec_module = exec_module
         except AttributeError as error:  # a loader with slots
             if name in self._names:
                 failed(error)
 
     def _patch_imported(self) -> None:
-        """Patch what was imported, but for modules in packages that are still being imported.
+        """Patch what was imported, unless a watched module is being imported or patched.
 
-        Patching a module imports it, which may fail while its package is incomplete. It imports an
-        adapter too, which may be that of a module that it imports itself: that one waits.
+        A package is incomplete until then, and one adapter may import the module of another.
         """
-        around = tuple(f"{name}." for name in self._running)
-        while not self._is_patching:
-            ready = [name for name in self._imported if not name.startswith(around)]
-            if not ready:
-                return
-            self._imported.remove(ready[0])
-            self._is_patching = True
-            further: Iterable[str] = ()
+        while self._imported and not self._running:
+            self._running += 1
             try:
-                further = self._patch(ready[0])
+                self._wait_for(self._patch(self._imported.pop(0)))
             except Exception as error:  # noqa: BLE001 - the program goes on
                 failed(error)
             finally:
-                self._is_patching = False
-            self.wait_for(further)
+                self._running -= 1
 
 
 def failed(error: BaseException) -> None:

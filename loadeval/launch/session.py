@@ -17,39 +17,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import psutil
-
 from loadeval.adapter import Begun, Watch, adapter_for, length_of
 from loadeval.core.threads import LOG_THREAD as LOG
 from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit, warn_once, within
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.lines import Mode
 from loadeval.data.log import REMOVED, why
-from loadeval.data.redaction import SALT, host_placeholder, run_salt, share_salt
+from loadeval.data.redaction import SALT, placeholder, run_salt, share_salt
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.evaluator import LoaderEvaluator, Measurement, place_among_ranks
 from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.loadeval_inject import ENDED_MARK, ENOUGH_MARK, REFUSED_MARK, failed
 from loadeval.launch.settings import RunSettings, override
-from loadeval.words import printable
 
 Make = Callable[[], Iterator[Any]]
 
 SAVE_INTERVAL_S = 1.0
 """How old the count of optimizer steps in a process's file may become."""
 NOT_SAVED = "{path}, which says what was measured, is not up to date ({why})"
-
-
-class RefusedError(UsageError, SystemExit):
-    """Settings that a loader does not take, in a program that was started with them.
-
-    It is a SystemExit too, so that Python ends a program that does not catch it with exit code 1
-    and one line, in place of a traceback.
-    """
-
-    def __init__(self, error: UsageError) -> None:
-        super().__init__(str(error))
-        self.code = f"Error: {printable(error)}"
 
 
 class Read:
@@ -94,9 +79,15 @@ class MeasuredLoader:
         """
         return self.follows_training and not self.optimizer_steps and not self.is_dataset
 
-    def reads(self, loader: Any) -> bool:
-        """Whether one of the epochs being read is of `loader` itself."""
-        return any(read.loader is loader for read in self._reads)
+    def may_be(self, loader: Any, source: Any, *, has_gradients: bool) -> bool:
+        """Whether `loader` is this one, or takes its place: it reads the same, or this is gone."""
+        if self.has_gradients != has_gradients or self.kind != _kind_of(loader):
+            return False
+        # Lightning begins an epoch before it has dropped the one before.
+        if any(read.loader is loader for read in self._reads):
+            return True
+        was = self.source()
+        return not self.is_read and (was is None or was is source)
 
     def epoch(self, loader: Any, make: Make) -> Iterator[Any]:
         """A measured epoch, of which `make` makes the loader's own iterator."""
@@ -157,7 +148,7 @@ class Session:
         self._settings = settings
         self._gave_salt = settings.redact and share_salt()
         self._salt = run_salt()
-        self._pid, self._started_ms = os.getpid(), started_ms()
+        self._pid = os.getpid()
         self._lock = threading.RLock()
         self._name, self._rank = "", 0
         self._track = settings.track
@@ -189,8 +180,6 @@ class Session:
         except UsageError as error:
             with suppress(OSError):
                 (self.folder / REFUSED_MARK).write_text(f"{error}\n", encoding="utf-8")
-            if self.of_command:
-                raise RefusedError(error) from error
             raise
         try:
             with self._lock:
@@ -212,21 +201,14 @@ class Session:
         return measured.epoch(loader, make)
 
     def _known(self, loader: Any, has_gradients: bool) -> MeasuredLoader | None:
-        """The measured loader that `loader` is, or whose place it takes."""
-        kind, source = _kind_of(loader), _source_of(loader)()
+        """The measured loader that `loader` is, or else whose place it takes."""
+        source = _source_of(loader)()
         alike = [
             measured
             for measured in self.loaders
-            if measured.has_gradients == has_gradients
-            and measured.kind == kind
-            # Lightning begins an epoch before it has dropped the one before.
-            and (measured.reads(loader) or not measured.is_read)
+            if measured.may_be(loader, source, has_gradients=has_gradients)
         ]
-        # Accelerate keeps the streams of all evaluations, each of which Trainer makes anew.
-        is_anew = _is_of_torch(loader) and not has_gradients and length_of(source) is None
-        same = (one for one in alike if one.reads(loader) or _is_same(one.source(), source))
-        gone = (one for one in alike if is_anew or one.source() is None)
-        return next(same, None) or next(gone, None)
+        return max(alike, key=lambda measured: measured.source() is not None, default=None)
 
     def _added(self, loader: Any, has_gradients: bool) -> MeasuredLoader:
         """A new measured loader. The process knows its rank once its first loader is iterated."""
@@ -295,8 +277,6 @@ class Session:
         if self._gave_salt:
             os.environ.pop(SALT, None)
         self._count_no_steps()
-        if sys.excepthook == self._show_what_ends_it:
-            sys.excepthook = sys.__excepthook__
         if self.loaders:
             for loader in self.loaders:
                 loader.measurement.close()
@@ -314,8 +294,7 @@ class Session:
                 try:
                     record.save(self.folder)
                 except OSError as error:
-                    path = self.folder / f"{record.name}.json"
-                    warn_once(path, NOT_SAVED, _reason(error))
+                    warn_once(self.folder / f"{record.name}.json", NOT_SAVED, _reason(error))
 
         # On a thread, since a file system may stall.
         within(patience_s(self.folder) if ended else STALLED_S, LOG, write)
@@ -324,40 +303,18 @@ class Session:
         datasets = {loader.log.name for loader in self.loaders if loader.is_dataset}
         loaders = with_roles((loader.record() for loader in self.loaders), datasets)
         host = socket.gethostname()
-        host = host_placeholder(host, self._salt) if self._settings.redact else host
-        return ProcessRecord(
-            self._name, self._rank, self._pid, host, ended, loaders, self._started_ms
-        )
-
-
-def started_ms() -> int | None:
-    """When the system started this process, in milliseconds since 1970; None if unknown."""
-    try:
-        # /proc may be of another namespace, in which os.getpid() is some other process.
-        pid = int(Path("/proc/self").readlink().name)
-    except (OSError, ValueError):
-        pid = os.getpid()
-    try:
-        return int(psutil.Process(pid).create_time() * 1000)
-    except psutil.Error:
-        return None
+        host = placeholder("host", host, self._salt) if self._settings.redact else host
+        return ProcessRecord(self._name, self._rank, self._pid, host, ended, loaders)
 
 
 def samplers_of(loader: Any) -> list[Any]:
     """The sampler that `loader` draws its batches from, and the samplers inside that one."""
     samplers: list[Any] = [loader.sampler if loader.batch_sampler is None else loader.batch_sampler]
     for sampler in samplers:
-        inner = [getattr(sampler, name, None) for name in ("batch_sampler", "sampler")]
-        if type(sampler).__module__.startswith(("lightning", "pytorch_lightning")):
-            inner.append(getattr(getattr(sampler, "dataset", None), "_sampler", None))
-        samplers += [
-            candidate
-            for candidate in inner
-            # Two loaders could share a plain value by chance.
-            if hasattr(type(candidate), "__iter__")
-            and not isinstance(candidate, (str, tuple, type))
-            and all(candidate is not known for known in samplers)
-        ]
+        for name in ("batch_sampler", "sampler"):
+            inner = getattr(sampler, name, None)
+            if hasattr(type(inner), "__iter__") and all(inner is not known for known in samplers):
+                samplers.append(inner)
     return samplers
 
 
@@ -398,14 +355,6 @@ def _source_of(loader: Any) -> Callable[[], Any]:
         reference = weakref.ref(loader)
         return lambda: None if reference() is None else dataset_of(reference())
     return lambda: None
-
-
-def _is_same(source: Any, other: Any) -> bool:
-    """Whether these are one dataset, or alike by what Hugging Face's know themselves by."""
-    fingerprint = getattr(source, "_fingerprint", None)
-    return source is other is not None or (
-        isinstance(fingerprint, str) and fingerprint == getattr(other, "_fingerprint", None)
-    )
 
 
 def _rank() -> int:

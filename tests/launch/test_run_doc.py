@@ -81,7 +81,7 @@ def test_the_errors_are_those_that_it_shows(
 ) -> None:
     """That of the command, and that of a loader."""
     monkeypatch.chdir(tmp_path)
-    of_command, of_loader = re.findall(r"^ +(Error: .*)$", PAGE, re.MULTILINE)
+    of_command, of_loader = re.findall(r"^ +\S*(Error: .*)$", PAGE, re.MULTILINE)
     refused = CliRunner().invoke(app, ["run", "--set", "batch_size=64", "--", "python"])
     assert (refused.exit_code, refused.stderr.strip()) == (1, of_command)
     install(settings={"prefetch_factor": 4})
