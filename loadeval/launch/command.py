@@ -235,7 +235,7 @@ def _run_until(
             _signal(hung, signal.SIGKILL)
         elif not hung and is_hanging():
             kill_s = time.monotonic() + GRACE_S
-            hung = [command, *command.children(recursive=True)]
+            hung = _with_all_below(command)
             _signal(hung, signal.SIGTERM)
         if is_enough is None:
             continue
@@ -247,8 +247,10 @@ def _run_until(
                 (folder / loadeval_inject.ENDED_MARK).touch()
         if stopped_s is None:
             continue
-        # A launcher gets no signal: it would kill its ranks. One may only now begin.
-        training = _training_processes(command, recorded)
+        # A launcher gets no signal: it would kill its ranks. One may only now begin. What is not
+        # below the command gets none, whatever a file says.
+        pids = {record.pid for record in recorded if not record.ended}
+        training = {process for process in _with_all_below(command) if process.pid in pids}
         if not training and not signalled:
             training = {command}
         new, signalled = training - signalled, signalled | training
@@ -258,18 +260,10 @@ def _run_until(
             was_stopped |= _signal(signalled | {command}, signal.SIGTERM)
 
 
-def _training_processes(
-    command: psutil.Process, recorded: Iterable[ProcessRecord]
-) -> set[psutil.Process]:
-    """The processes of `command` that have `recorded` themselves, and have not ended.
-
-    Nothing else may get a signal, whatever a file says.
-    """
-    pids = {record.pid for record in recorded if not record.ended}
+def _with_all_below(command: psutil.Process) -> list[psutil.Process]:
     with suppress(psutil.NoSuchProcess):
-        below = command.children(recursive=True)
-        return {process for process in [command, *below] if process.pid in pids}
-    return set()
+        return [command, *command.children(recursive=True)]
+    return [command]
 
 
 def _signal(processes: Iterable[psutil.Process], number: int) -> bool:
@@ -283,7 +277,7 @@ def _signal(processes: Iterable[psutil.Process], number: int) -> bool:
 
 
 class ServedBatches:
-    """Whether the training loaders of all ranks have served `batches`.
+    """Whether the training loaders of all ranks that iterate one have served `batches`.
 
     Ranks that are RANKS_S later than the first are not waited for.
     """
@@ -293,22 +287,16 @@ class ServedBatches:
     ) -> None:
         self._folder, self._batches, self._now_s = folder, batches, now_s
         self._ranks: dict[str, FollowedRun] = {}
-        self._reached_s: float | None = None
+        self._reached_s = math.inf
 
     def __call__(self, recorded: Sequence[ProcessRecord]) -> bool:
         """Asked of the processes that iterate loaders."""
-        reached, ranks = 0, 1
-        for record in recorded:
-            if record.main is None:
-                continue
-            log = record.main.log
+        logs = [record.main.log for record in recorded if record.main is not None]
+        reached = 0
+        for log in logs:
             rank = self._ranks.setdefault(log, FollowedRun(self._folder / log))
             with suppress(OSError, LoadevalError):  # the program may remove or damage its log
                 reached += rank.read() and rank.run.so_far.batches >= self._batches
-            environment = {} if rank.run.header is None else rank.run.header.environment
-            size = environment.get("world_size")
-            ranks = max(ranks, size if isinstance(size, int) else 1)
-        if reached and self._reached_s is None:
-            self._reached_s = self._now_s()
-        is_late = self._reached_s is not None and self._now_s() - self._reached_s > RANKS_S
-        return bool(reached) and (reached >= ranks or is_late)
+        if reached:
+            self._reached_s = min(self._reached_s, self._now_s())
+        return bool(reached) and (reached == len(logs) or self._now_s() - self._reached_s > RANKS_S)

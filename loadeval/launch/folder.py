@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -21,13 +21,10 @@ LONGEST_NAME = 80
 """Of a folder for logs: a command's line may be longer than the name of a file can be."""
 
 
-def with_roles(
-    records: Iterable[LoaderRecord], datasets: Container[str] = ()
-) -> tuple[LoaderRecord, ...]:
+def with_roles(records: Iterable[LoaderRecord]) -> tuple[LoaderRecord, ...]:
     """The records with their roles. Training had gradients, and steps if any loader had some.
 
-    Programs also iterate datasets for other purposes: a log in `datasets` is training only if
-    optimizers made steps on it. Other records keep their role.
+    Other records keep their role.
     """
     records = tuple(records)
     are_steps = any(record.optimizer_steps for record in records)
@@ -35,8 +32,7 @@ def with_roles(
     def role(record: LoaderRecord) -> Role:
         if record.has_gradients is False:
             return "validation"
-        may_train = not are_steps and record.log not in datasets
-        return "training" if record.optimizer_steps or may_train else record.role
+        return "training" if record.optimizer_steps or not are_steps else record.role
 
     return tuple(replace(record, role=role(record)) for record in records)
 

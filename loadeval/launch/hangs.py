@@ -84,25 +84,25 @@ class HangWatch:
         *,
         redact: bool = False,
         now_s: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
         look_at: Callable[[int], Look | None] = look_at,
         kernel: Callable[[], KernelMemory] = memory,
     ) -> None:
         self._path, self._hang_after_s = path, hang_after_s
         self._redact = redact
-        self._now_s, self._look_at = now_s, look_at
+        self._now_s, self._sleep, self._look_at = now_s, sleep, look_at
         self._logs: dict[Path, FollowedRun] = {}
         self._before = kernel()
         host = socket.gethostname()
         self._hosts = {host, placeholder("host", host, run_salt())}
-        self._due_s = self._again_s = 0.0
-        self._first: dict[int, tuple[int, Look]] = {}
+        self._due_s = 0.0
         self._said: set[tuple[int, int, bool]] = set()  # of processes: batches, and whether it hung
 
     def look(self) -> Found | None:
         """What was found, once in each silence; once more where it becomes a hang.
 
-        To be called often: it does something only when that is due. Raises OSError where the folder
-        cannot be read.
+        To be called often: it does something only when that is due, and takes some seconds where no
+        batch comes. Raises OSError where the folder cannot be read.
         """
         now_s = self._now_s()
         if now_s < self._due_s:
@@ -111,29 +111,24 @@ class HangWatch:
         trainings = self._trainings(now_s)
         quiet = [each for each in trainings if each.silent_ns >= each.limit_ns]
         unsaid = [each for each in quiet if (each.pid, each.batches, True) not in self._said]
-        if not unsaid or now_s < self._again_s:
-            self._first = self._first if unsaid else {}
+        if not unsaid:
             return None
         # Other ranks wait for those, or are waited for.
         least_ns = min(each.silent_ns for each in unsaid) // 2
         involved = [each for each in trainings if each.silent_ns >= least_ns]
         limit_s = min(each.limit_ns for each in unsaid) / SECOND_NS
-        looks = ((each, self._look_at(each.pid)) for each in involved)
-        last = {each.pid: (each.batches, look) for each, look in looks if look is not None}
-        if not self._first:
-            self._first = last
-            self._due_s = now_s + min(max(limit_s / 10, SHORTEST_S), LONGEST_S)
-            return None
-        first, self._first = self._first, {}
-        self._again_s = now_s + max(limit_s / AGAIN, SHORTEST_S)
+        first = [self._look_at(each.pid) for each in involved]
+        self._sleep(min(max(limit_s / 10, SHORTEST_S), LONGEST_S))
+        now_s = self._now_s()
+        self._due_s = now_s + max(limit_s / AGAIN, SHORTEST_S)
+        later = {each.pid: each for each in self._trainings(now_s)}
         ranks: dict[int, Hang] = {}
         stacks: list[Look] = []
-        for each in involved:
-            batches, before = first.get(each.pid, (None, None))
-            if before is None or each.pid not in last or batches != each.batches:
+        for each, before in zip(involved, first, strict=True):
+            now, after = later.get(each.pid), self._look_at(each.pid)
+            if before is None or after is None or now is None or now.batches != each.batches:
                 continue
-            pair = [before, last[each.pid][1]]
-            hang, look = judged(pair, declared_marks(), each.silent_ns, self._before)
+            hang, look = judged([before, after], declared_marks(), now.silent_ns, self._before)
             ranks[each.pid] = replace(hang, rank=each.rank, batches=each.batches)
             stacks.append(look)
         if any(each.pid not in ranks for each in unsaid):
@@ -145,8 +140,8 @@ class HangWatch:
         is_short = hang.cause == "step" and hang.silent_ns <= long_step_ns
         if is_short or (was_said and not hang.is_hang):
             return None
-        self._said |= {(each.pid, each.batches, False) for each in involved}
-        self._said |= {(each.pid, each.batches, hang.is_hang) for each in involved}
+        for is_hang in (False, hang.is_hang):
+            self._said |= {(each.pid, each.batches, is_hang) for each in involved}
         return Found(hang, hangs, self._written(hangs, stacks))
 
     def _trainings(self, now_s: float) -> list[Training]:

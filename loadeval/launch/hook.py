@@ -29,13 +29,11 @@ if TYPE_CHECKING:
 
 Method = Callable[..., Iterator[Any]]
 
-SPAWNED = ("--multiprocessing-fork", "multiprocessing.forkserver")
-"""What the arguments of a process contain if multiprocessing started it anew."""
 PYTHONS_OWN = os.path.dirname(os.__file__)  # noqa: PTH120 - frames have such names, and pathlib takes 5 ms
 OWN = {"loadeval", "loadeval_adapters"}
 
 
-class _Hook:
+class State:
     """What is patched in this process, and for whom.
 
     `session` measures all loaders, and each of `ones` a single one. `watched` has what adapters
@@ -57,7 +55,7 @@ class _Hook:
         return {value for watch in watches for value in getattr(watch, name)}
 
 
-_hook = _Hook()
+state = State()
 
 
 def patch(name: str, adapter: str | None = None) -> list[str]:
@@ -68,14 +66,14 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
     module = sys.modules.get(name)
     if module is None:  # it has removed itself
         return []
-    _hook.pid = os.getpid()
+    state.pid = os.getpid()
     if adapter is None:
-        watch = _hook.watched[name]
+        watch = state.watched[name]
         for loader in (watch.classes or {}).get(name, ()):
             _patch_loader(getattr(module, loader), watch)
         return []
     watch = getattr(resolve_name(adapter), "watch", Watch())
-    _hook.watched[name] = watch
+    state.watched[name] = watch
     if watch.classes is None:
         for kind in [value for value in vars(module).values() if isinstance(value, type)]:
             # A class that it imports from elsewhere, such as deque, is not its own loader.
@@ -83,46 +81,36 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
             if is_own and callable(vars(kind).get("__iter__")):
                 _patch_loader(kind, watch)
     declared = list(watch.classes or ())
-    _hook.watched |= dict.fromkeys(declared, watch)
+    state.watched |= dict.fromkeys(declared, watch)
     return declared
 
 
 def use(session: Session, adapters: Mapping[str, str]) -> None:
     """Measure all loaders of these adapters with `session`, whenever they are imported."""
-    _hook.session, _hook.is_off, _hook.pid = session, False, os.getpid()
-    _hook.finder = Finder(adapters, lambda name: patch(name, adapters.get(name)))
-    sys.meta_path.insert(0, _hook.finder)
+    state.session, state.is_off, state.pid = session, False, os.getpid()
+    state.finder = Finder(adapters, patch)
+    sys.meta_path.insert(0, state.finder)
 
 
 def add(one: OneLoader, adapters: Mapping[str, str]) -> None:
     """Measure one loader of these adapters, which is imported, and those built from it."""
-    if _hook.session is None and not os.environ.get(FOLDER):
-        _hook.is_off = True  # no command measures this process
-    _hook.ones.append(one)
-    Finder(adapters, lambda name: patch(name, adapters.get(name)))
-
-
-def current() -> Session | None:
-    """The session of this process, if there is one."""
-    return _hook.session
+    if state.session is None and not os.environ.get(FOLDER):
+        state.is_off = True  # no command measures this process
+    state.ones.append(one)
+    Finder(adapters, patch)
 
 
 def end_session() -> None:
     """Measure nothing more with the session."""
-    _hook.session, _hook.is_off = None, True
-    sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not _hook.finder]
+    state.session, state.is_off = None, True
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not state.finder]
     _restore()
 
 
 def remove(one: OneLoader) -> None:
     """Measure it no more."""
-    _hook.ones.remove(one)
+    state.ones.remove(one)
     _restore()
-
-
-def ones() -> list[OneLoader]:
-    """The single loaders that are measured; the last one is the newest."""
-    return list(_hook.ones)
 
 
 def _patch_loader(kind: type, watch: Watch) -> None:
@@ -149,7 +137,7 @@ def _patch_loader(kind: type, watch: Watch) -> None:
 
 def _patch_class(kind: type) -> None:
     original, make = vars(kind).get("__iter__"), vars(kind).get("__init__")
-    is_outside = kind.__module__.startswith(tuple(_hook.declared("outside")))
+    is_outside = kind.__module__.startswith(tuple(state.declared("outside")))
     if not callable(original) or is_outside:
         return
     _replace(kind, "__iter__", _measured(kind, "__iter__", original))
@@ -160,8 +148,8 @@ def _patch_class(kind: type) -> None:
 
 def _replace(kind: type, name: str, ours: Any) -> None:
     """Put `ours` there, unless one of ours is."""
-    if (kind, name) not in _hook.replaced:
-        _hook.replaced[kind, name] = ours, vars(kind).get(name)
+    if (kind, name) not in state.replaced:
+        state.replaced[kind, name] = ours, vars(kind).get(name)
         setattr(kind, name, ours)
 
 
@@ -170,16 +158,16 @@ def _restore() -> None:
 
     One of ours below that passes on to the original, and to one of ours above where there is one.
     """
-    if _hook.ones or not _hook.is_off:
+    if state.ones or not state.is_off:
         return
-    for (kind, name), (ours, original) in _hook.replaced.items():
+    for (kind, name), (ours, original) in state.replaced.items():
         if vars(kind).get(name) is not ours:
             continue
         if original is None:
             delattr(kind, name)
         else:
             setattr(kind, name, original)
-    _hook.replaced.clear()
+    state.replaced.clear()
 
 
 def _measured(
@@ -197,7 +185,7 @@ def _measured(
         # What a loader asks for, or who looks at one batch, is no epoch of the training.
         if not callers.isdisjoint(("inside", "looks")):
             return make()
-        newest_first = _hook.ones[::-1]
+        newest_first = state.ones[::-1]
         own = [one for one in newest_first if one.loader() is self]
         one = next((one for one in own + newest_first if one.serves(self)), None)
         if one is not None:
@@ -213,8 +201,8 @@ def _measured(
 
 def _callers(frame: FrameType | None) -> set[str]:
     """What adapters declare of the functions on the stack, by the names of a Watch's attributes."""
-    inside = tuple(f"{package}." for package in {"loadeval", *_hook.declared("inside")})
-    functions = {name: _hook.declared(name) for name in ("looks", "evaluations")}
+    inside = tuple(f"{package}." for package in {"loadeval", *state.declared("inside")})
+    functions = {name: state.declared(name) for name in ("looks", "evaluations")}
     callers: set[str] = set()
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
@@ -228,40 +216,28 @@ def _callers(frame: FrameType | None) -> set[str]:
 
 
 def _session() -> Session | None:
-    """The session, if this is a process that trains, and a command measures it.
-
-    It is begun with the process's first epoch, and stays: later, threads of a loader's may pass for
-    its workers.
-    """
-    if _hook.is_off or os.getpid() != _hook.pid:
+    """The session, if this is a process that trains, and a command measures it."""
+    if state.is_off or os.getpid() != state.pid:
         return None
-    if _hook.session is None and not _is_worker():
+    if state.session is None and not _is_worker():
         try:
             from loadeval.launch.session import Session  # noqa: PLC0415 - only who iterates needs it
             from loadeval.launch.settings import RunSettings  # noqa: PLC0415 - only who iterates needs it
 
             settings = RunSettings.from_environment(os.environ)
-            _hook.session = Session(settings, of_command=True)
+            state.session = Session(settings, of_command=True)
         except Exception as error:  # noqa: BLE001 - the program goes on
-            _hook.is_off = True
+            state.is_off = True
             failed(error)
-    return _hook.session
+    return state.session
 
 
 def _is_worker() -> bool:
-    """Whether multiprocessing started this process, but not as a rank, as mp.spawn does.
-
-    `get_worker_info()` alone does not tell: torch sets it in the process that has worker threads.
-    """
-    torch_data = sys.modules.get("torch.utils.data")
-    is_child = multiprocessing.parent_process() is not None
-    if is_child and torch_data is not None and torch_data.get_worker_info() is not None:
-        return True
-    arguments = " ".join(getattr(sys, "orig_argv", ())[:4])
-    if not any(word in arguments for word in SPAWNED):
-        return False
+    """Whether multiprocessing started this process, but not as a rank, as mp.spawn does."""
     distributed = sys.modules.get("torch.distributed")
-    return distributed is None or not (distributed.is_available() and distributed.is_initialized())
+    has_ranks = distributed is not None and distributed.is_available()
+    is_rank = has_ranks and distributed.is_initialized()
+    return multiprocessing.parent_process() is not None and not is_rank
 
 
 def _noted(original: Callable[..., None]) -> Callable[..., None]:
@@ -270,7 +246,7 @@ def _noted(original: Callable[..., None]) -> Callable[..., None]:
     @wraps(original)
     def __init__(self: Any, *arguments: Any, **options: Any) -> None:  # noqa: N807 - it replaces that method
         original(self, *arguments, **options)
-        note_made(self, sys._getframe(1), _hook.declared("outside"))  # noqa: SLF001 - nothing else shows the caller
+        note_made(self, sys._getframe(1), state.declared("outside"))  # noqa: SLF001 - nothing else shows the caller
 
     return __init__
 

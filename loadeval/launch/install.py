@@ -26,7 +26,6 @@ from loadeval.launch.session import (
     dataset_of,
     measured_epoch,
     measurement_of,
-    samplers_of,
 )
 from loadeval.launch.settings import RunSettings, adapters, check
 
@@ -146,7 +145,7 @@ def install(
         raise UsageError(
             f"{name}= is for one loader, and none is given: install(dataloader, {name}=...)"
         )
-    earlier = hook.current()
+    earlier = hook.state.session
     if earlier is not None and earlier.of_command:
         raise UsageError("this process is measured already, by `loadeval run`: omit install()")
     run_settings = RunSettings(
@@ -175,7 +174,7 @@ def install(
 
 
 def _end(session: Session) -> None:
-    if hook.current() is session:
+    if hook.state.session is session:
         hook.end_session()
         session.close()
 
@@ -188,7 +187,7 @@ def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
             f"cannot measure a {type(loader).__name__} in place: expected a torch DataLoader; "
             "wrap other loaders with LoaderEvaluator(loader)"
         )
-    for one in hook.ones():
+    for one in list(hook.state.ones):
         if one.loader() is loader:
             one.measurement.recorder.expects_batches = False  # nobody may be left to ask it
             one.end()
@@ -215,7 +214,7 @@ class OneLoader:
 
     def end(self) -> None:
         """Finish the log."""
-        if self in hook.ones():
+        if self in hook.state.ones:
             hook.remove(self)
             self.measurement.close()
 
@@ -251,6 +250,17 @@ class OneLoader:
             is_stream = isinstance(dataset, torch_data.IterableDataset)
             return is_same or is_stream or (split and not own_split)
         return False
+
+
+def samplers_of(loader: Any) -> list[Any]:
+    """The sampler that `loader` draws its batches from, and the samplers inside that one."""
+    samplers: list[Any] = [loader.sampler if loader.batch_sampler is None else loader.batch_sampler]
+    for sampler in samplers:
+        for name in ("batch_sampler", "sampler"):
+            inner = getattr(sampler, name, None)
+            if hasattr(type(inner), "__iter__") and all(inner is not known for known in samplers):
+                samplers.append(inner)
+    return samplers
 
 
 def _reference(value: Any) -> Callable[[], Any]:

@@ -12,10 +12,12 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
+
+    Patch = Callable[[str, str | None], Iterable[str]]
 
 FOLDER = "LOADEVAL_RUN"
 """The variable with the folder of a run's logs. Without it nothing is measured."""
@@ -40,19 +42,19 @@ said: set[str] = set()
 
 
 class Finder:
-    """Calls `patch` with each of `names` once that module and its parent packages are imported.
+    """Calls `patch` with each module of `adapters` once that and its parent packages are imported.
 
-    `patch` returns further modules to wait for. All other finders are asked for a module, in their
-    order, including those of editable installs.
+    And with its adapter; `patch` returns further modules to wait for, which have none. All other
+    finders are asked for a module, in their order, including those of editable installs.
     """
 
-    def __init__(self, names: Iterable[str], patch: Callable[[str], Iterable[str]]) -> None:
+    def __init__(self, adapters: Mapping[str, str], patch: Patch) -> None:
         self._names: set[str] = set()
         self._watched: set[str] = set()
-        self._patch = patch
+        self._adapters, self._patch = adapters, patch
         self._imported: list[str] = []
         self._running = 0
-        self._wait_for(names)
+        self._wait_for(adapters)
         self._patch_imported()
 
     def _wait_for(self, names: Iterable[str]) -> None:
@@ -99,11 +101,10 @@ class Finder:
                 self._running -= 1
                 self._patch_imported()
 
-        try:
+        try:  # noqa: SIM105 - contextlib takes a millisecond
             loader.exec_module = exec_module
-        except AttributeError as error:  # a loader with slots
-            if name in self._names:
-                failed(error)
+        except AttributeError:  # a loader with slots, whose module is not measured
+            pass
 
     def _patch_imported(self) -> None:
         """Patch what was imported, unless a watched module is being imported or patched.
@@ -113,7 +114,8 @@ class Finder:
         while self._imported and not self._running:
             self._running += 1
             try:
-                self._wait_for(self._patch(self._imported.pop(0)))
+                name = self._imported.pop(0)
+                self._wait_for(self._patch(name, self._adapters.get(name)))
             except Exception as error:  # noqa: BLE001 - the program goes on
                 failed(error)
             finally:
@@ -141,12 +143,17 @@ def failed(error: BaseException) -> None:
         pass
 
 
-def begin(inject: str, patch: Callable[[str, str | None], Iterable[str]]) -> None:
+def begin(inject: str) -> None:
     """Wait for known frameworks; then run the sitecustomize that ours hides, if there is one.
 
-    `inject` is the folder of ours. `patch` is called with the module that was imported, perhaps by
-    a .pth file before this, and the adapter that is registered for it.
+    `inject` is the folder of ours.
     """
+
+    def patch(name: str, adapter: str | None) -> Iterable[str]:
+        from loadeval.launch import hook  # noqa: PLC0415 - only who imports a framework needs it
+
+        return hook.patch(name, adapter)
+
     sys.path[:] = [path for path in sys.path if path != inject]
     folder = os.environ.get(FOLDER)
     if folder:
@@ -159,8 +166,7 @@ def begin(inject: str, patch: Callable[[str, str | None], Iterable[str]]) -> Non
         try:
             points = filter(None, os.environ.get(ADAPTERS, "").split(","))
             adapters = dict(point.split("=", 1) for point in points)
-            finder = Finder(adapters, lambda name: patch(name, adapters.get(name)))
-            sys.meta_path.insert(0, finder)
+            sys.meta_path.insert(0, Finder(adapters, patch))
         except Exception as error:  # noqa: BLE001 - the program goes on
             failed(error)
     import _frozen_importlib_external as external  # noqa: PLC0415 - importlib.machinery takes longer

@@ -12,12 +12,12 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from loadeval.adapter import Begun, Watch, adapter_for, length_of
+from loadeval.adapter import Begun, adapter_for, length_of
 from loadeval.core.threads import LOG_THREAD as LOG
 from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit, warn_once, within
 from loadeval.data.folder import LoaderRecord, ProcessRecord
@@ -60,7 +60,6 @@ class MeasuredLoader:
         self.measurement.recorder.expects_batches = False
         self.mode, self.log, self.kind = mode, log, _kind_of(loader)
         self.has_gradients = has_gradients
-        self.is_dataset = getattr(adapter_for(loader), "watch", Watch()).is_dataset
         self.optimizer_steps = self.epochs = 0
         self.follows_training = False
         self.source: Callable[[], Any] = lambda: None
@@ -77,7 +76,7 @@ class MeasuredLoader:
 
         With Trainer, Lightning and Ignite gradients may be on until there is a batch.
         """
-        return self.follows_training and not self.optimizer_steps and not self.is_dataset
+        return self.follows_training and not self.optimizer_steps
 
     def may_be(self, loader: Any, source: Any, *, has_gradients: bool) -> bool:
         """Whether `loader` is this one, or takes its place: it reads the same, or this is gone."""
@@ -161,9 +160,11 @@ class Session:
     @property
     def main(self) -> MeasuredLoader | None:
         """The training loader; None before any loader was iterated."""
-        main = self._record(ended=True).main if self.loaders else None
-        logs = {loader.log.name: loader for loader in self.loaders}
-        return None if main is None else logs[main.log]
+        return max(
+            self.loaders,
+            key=lambda loader: (loader.optimizer_steps, loader.has_gradients),
+            default=None,
+        )
 
     def epoch(self, loader: Any, make: Make, *, evaluates: bool = False) -> Iterator[Any] | None:
         """A measured epoch of `loader`, whose own iterator `make` makes; None if that fails.
@@ -231,14 +232,12 @@ class Session:
         if mode == "alternate" and (alternates or hasattr(loader, "load_state_dict")):
             mode = "log"
         stem = self._name + ("" if has_gradients else "-validation")
-        taken = {loader.log for loader in self.loaders}
-        names = (f"{stem}{'' if number == 1 else f'-{number}'}.jsonl" for number in count(1))
-        paths = (self.folder / name for name in names)
-        log = next(path for path in paths if path not in taken and not path.exists())
+        number = 1 + sum(each.has_gradients == has_gradients for each in self.loaders)
+        log = self.folder / f"{stem}{'' if number == 1 else f'-{number}'}.jsonl"
         options: dict[str, Any] = {"name": log.stem, "redact": settings.redact}
-        if mode == settings.mode != "replay":
+        if mode == settings.mode:
             options["batches"] = settings.batches
-        if has_gradients and mode != "replay":
+        if has_gradients:
             options["track"], self._track = self._track, None
         if mode == "log":
             options["stages"] = True
@@ -300,22 +299,10 @@ class Session:
         within(patience_s(self.folder) if ended else STALLED_S, LOG, write)
 
     def _record(self, *, ended: bool) -> ProcessRecord:
-        datasets = {loader.log.name for loader in self.loaders if loader.is_dataset}
-        loaders = with_roles((loader.record() for loader in self.loaders), datasets)
+        loaders = with_roles(loader.record() for loader in self.loaders)
         host = socket.gethostname()
         host = placeholder("host", host, self._salt) if self._settings.redact else host
         return ProcessRecord(self._name, self._rank, self._pid, host, ended, loaders)
-
-
-def samplers_of(loader: Any) -> list[Any]:
-    """The sampler that `loader` draws its batches from, and the samplers inside that one."""
-    samplers: list[Any] = [loader.sampler if loader.batch_sampler is None else loader.batch_sampler]
-    for sampler in samplers:
-        for name in ("batch_sampler", "sampler"):
-            inner = getattr(sampler, name, None)
-            if hasattr(type(inner), "__iter__") and all(inner is not known for known in samplers):
-                samplers.append(inner)
-    return samplers
 
 
 def dataset_of(loader: Any) -> Any:
@@ -334,13 +321,12 @@ def _is_of_torch(loader: Any) -> bool:
 def _kind_of(loader: Any) -> tuple[Any, ...]:
     """What stays the same when a loader is built again, by a framework or for each epoch."""
     if not _is_of_torch(loader):
-        # A dataset is known by its columns: its shuffle() makes another object with the same ones.
-        return (type(loader), length_of(loader), str(getattr(loader, "column_names", None)))
+        return (type(loader), length_of(loader))
     dataset = loader.dataset
     is_stream = isinstance(dataset, sys.modules["torch.utils.data"].IterableDataset)
     samples = None if is_stream else length_of(dataset)
-    sampler = type(samplers_of(loader)[-1])
-    return (type(loader), type(dataset), samples, sampler, loader.batch_size)
+    samplers = (type(loader.batch_sampler), type(loader.sampler))
+    return (type(loader), type(dataset), samples, samplers, loader.batch_size)
 
 
 def _source_of(loader: Any) -> Callable[[], Any]:

@@ -95,13 +95,11 @@ def settings_in(words: Iterable[str]) -> dict[str, Any]:
 
 def check(settings: RunSettings) -> None:
     """Raises UsageError for options that do not go together, and for settings of no loader."""
-    if settings.batches is not None and settings.mode == "replay":
+    if settings.mode not in {"log", "alternate"}:
         raise UsageError(
-            f"batches={settings.batches} works only in modes 'log' and 'alternate', and the mode "
-            "is 'replay'; pass mode='log', or omit batches="
+            f"mode is {settings.mode!r}; expected 'log' or 'alternate', or a loader to replay: "
+            "install(loader, 'replay')"
         )
-    if settings.mode not in {"log", "replay", "alternate"}:
-        raise UsageError(f"mode is {settings.mode!r}; expected 'log', 'replay' or 'alternate'")
     if settings.track not in {*get_args(TrackerName), None}:
         raise UsageError(
             f"track is {settings.track!r}; expected one of {', '.join(get_args(TrackerName))}"

@@ -12,12 +12,18 @@ from typing import Any
 import psutil
 import pytest
 
-from loadeval import read_run
 from loadeval.data.folder import LoaderRecord, ProcessRecord, processes_in
 from loadeval.launch import command
-from loadeval.launch.command import CannotStartError, end_like, name_of, why_nothing
+from loadeval.launch.command import (
+    CannotStartError,
+    ServedBatches,
+    end_like,
+    name_of,
+    why_nothing,
+)
 from loadeval.launch.folder import new_folder
 from loadeval.launch.settings import RunSettings
+from tests.runs.measured import record
 
 PYTHON = sys.executable
 SERVING = """
@@ -102,42 +108,29 @@ def test_a_process_that_is_not_the_commands_gets_no_signal(tmp_path: Path) -> No
     assert foreign.returncode == 0
 
 
-RANKS = """
-import os, subprocess, sys, time
-from pathlib import Path
-if "RANK" not in os.environ:
-    command = [sys.executable, "-c", sys.argv[1], sys.argv[1]]
-    ranks = [subprocess.Popen(command, env=os.environ | {"RANK": str(rank), "WORLD_SIZE": "2"})
-        for rank in range(2)]
-    sys.exit(sum(rank.wait() for rank in ranks))
-from loadeval import LoaderEvaluator
-from loadeval.data.folder import LoaderRecord, ProcessRecord
-folder, rank = Path(os.environ["LOADEVAL_RUN"]), int(os.environ["RANK"])
-while rank and not (folder / "rank0.jsonl").exists():
-    time.sleep(0.01)
-time.sleep(2 * rank)
-try:
-    loader = LoaderEvaluator(range(10**9), probes=(), log_file=folder / f"rank{rank}.jsonl")
-    record = LoaderRecord(f"rank{rank}.jsonl", "training", "log", "x", None, True, 1, 0)
-    ProcessRecord(f"rank{rank}", rank, os.getpid(), "host", False, (record,)).save(folder)
-    for number in loader:
-        time.sleep(0.001)
-except KeyboardInterrupt:
-    sys.exit(11)
-"""
-
-
-@pytest.mark.check
-@pytest.mark.parametrize(("waits_s", "has_all"), [(60.0, True), (0.1, False)])
-def test_a_rank_that_begins_late_is_waited_for_and_ended_too(
-    waits_s: float, has_all: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By SIGINT, as soon as it iterates, where it began too late."""
-    monkeypatch.setattr(command, "RANKS_S", waits_s)
-    monkeypatch.setattr(command, "GRACE_S", 60.0)
-    ended = command.run([PYTHON, "-c", RANKS, RANKS], RunSettings(str(tmp_path)), stop_after=50)
-    assert (ended.code, ended.was_stopped) == (22, True)
-    assert (read_run(tmp_path / "rank1.jsonl").batches >= 50) is has_all
+def test_ranks_have_some_seconds_to_serve_as_many_batches(tmp_path: Path) -> None:
+    """From when the first one has; a rank without a log has served none."""
+    now_s = [0.0]
+    enough = ServedBatches(tmp_path, 20, lambda: now_s[0])
+    ranks = [
+        ProcessRecord(
+            f"rank{rank}",
+            rank,
+            1,
+            "host",
+            False,
+            (LoaderRecord(f"rank{rank}.jsonl", "training", "log", "x", None, True, 1, 0),),
+        )
+        for rank in range(2)
+    ]
+    assert not enough(ranks)
+    record(tmp_path / "rank0.jsonl", batches=20)
+    assert enough(ranks[:1])
+    assert not enough(ranks)
+    now_s[0] = command.RANKS_S + 1
+    assert enough(ranks)
+    record(tmp_path / "rank1.jsonl", batches=20)
+    assert ServedBatches(tmp_path, 20)(ranks)
 
 
 @pytest.mark.parametrize(("is_there", "code"), [(False, 127), (True, 126)])

@@ -17,7 +17,6 @@ import pytest
 
 from loadeval import LoadevalWarning, read_run
 from loadeval.adapter import PLACES, made_at
-from loadeval.data.folder import processes_in
 from loadeval.launch import hook, loadeval_inject
 from loadeval.launch.hook import note_made
 from loadeval.launch.loadeval_inject import Finder
@@ -76,11 +75,11 @@ def test_a_module_is_patched_after_it_was_imported(package: str) -> None:
     """By whichever finder; the module's own loader stays as it is."""
     seen: list[tuple[str, bool]] = []
 
-    def patch(name: str) -> list[str]:
+    def patch(name: str, _: str | None) -> list[str]:
         seen.append((name, hasattr(sys.modules[name], "size")))
         return []
 
-    sys.meta_path.insert(0, Finder([package], patch))
+    sys.meta_path.insert(0, Finder({package: ITERABLE}, patch))
     module = loaders(package)
     assert seen == [(package, True)]
     assert "exec_module" not in vars(module.__loader__)
@@ -96,12 +95,12 @@ def test_a_module_in_a_package_is_patched_once_that_is_there(tmp_path: Path) -> 
     (package / "more.py").write_text("")
     importlib.invalidate_caches()
 
-    def patch(name: str) -> list[str]:
+    def patch(name: str, _: str | None) -> list[str]:
         assert hasattr(sys.modules["ours_package"], "size")
         seen.append(name)
         return ["ours_package.more"]
 
-    sys.meta_path.insert(0, Finder(["ours_package.loaders"], patch))
+    sys.meta_path.insert(0, Finder({"ours_package.loaders": ITERABLE}, patch))
     loaders("ours_package")
     assert seen == ["ours_package.loaders"]
     loaders("ours_package.more")
@@ -114,13 +113,13 @@ def test_modules_are_patched_in_turn(package: str, tmp_path: Path) -> None:
     importlib.invalidate_caches()
     seen: list[str] = []
 
-    def patch(name: str) -> list[str]:
+    def patch(name: str, _: str | None) -> list[str]:
         if name == package:
             importlib.import_module("ours_second")
         seen.append(name)
         return []
 
-    sys.meta_path.insert(0, Finder([package, "ours_second"], patch))
+    sys.meta_path.insert(0, Finder({package: ITERABLE, "ours_second": ITERABLE}, patch))
     loaders(package)
     assert seen == [package, "ours_second"]
 
@@ -133,11 +132,11 @@ def test_a_failure_to_patch_is_one_line(
 ) -> None:
     """On stderr and in the run's folder; the module is imported."""
 
-    def fails(_: str) -> list[str]:
+    def fails(_: str, __: str | None) -> list[str]:
         raise TypeError("not\nthis")
 
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
-    sys.meta_path.insert(0, Finder([package], fails))
+    sys.meta_path.insert(0, Finder({package: ITERABLE}, fails))
     assert loaders(package).size == 3
     assert capsys.readouterr().err == (
         "loadeval: not measured (TypeError: not this); the program goes on\n"
@@ -188,21 +187,13 @@ def test_what_a_pth_file_has_imported_is_measured(
     module = loaders(package)
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
     monkeypatch.setenv("LOADEVAL_RUN_ADAPTERS", f"{package}={ITERABLE}")
-    loadeval_inject.begin("", hook.patch)
-    monkeypatch.setattr(hook, "_hook", hook._Hook())
+    loadeval_inject.begin("")
+    monkeypatch.setattr(hook, "state", hook.State())
     assert list(module.Loader()) == [1, 2, 3]
-    session = hook.current()
+    session = hook.state.session
     assert session is not None
     session.close()
     assert read_run(tmp_path / "rank0.jsonl").batches == 3
-
-
-@pytest.mark.usefixtures("alone")
-def test_without_a_folder_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LOADEVAL_RUN", raising=False)
-    finders = list(sys.meta_path)
-    loadeval_inject.begin("", hook.patch)
-    assert sys.meta_path == finders
 
 
 @pytest.mark.usefixtures("alone")
@@ -211,10 +202,10 @@ def test_a_fault_of_ours_at_the_start_is_told(
 ) -> None:
     """A folder that is gone is not: a program may start many Pythons that iterate no loader."""
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path / "gone"))
-    loadeval_inject.begin("", hook.patch)
+    loadeval_inject.begin("")
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(loadeval_inject, "Finder", None)
-    loadeval_inject.begin("", hook.patch)
+    loadeval_inject.begin("")
     assert "loadeval: not measured (TypeError: " in capsys.readouterr().err
 
 
@@ -237,12 +228,6 @@ def test_loaders_of_a_registered_module_are_measured(
     assert [read_run(log).batches for log in folder.glob("*.jsonl")] == [3] * 4
     assert module.deque is deque
     assert not hasattr(module.Loader.__iter__, "__wrapped__")
-
-
-@pytest.mark.parametrize("text", ["", '{"name": "rank0", "rank": 0, "pid": 1, "loaders": {}}'])
-def test_a_file_that_is_not_ours_is_no_process(text: str, tmp_path: Path) -> None:
-    (tmp_path / "rank0.json").write_text(text)
-    assert processes_in(tmp_path) == []
 
 
 def test_a_file_that_cannot_be_written_is_told_once(

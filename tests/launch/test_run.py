@@ -14,7 +14,6 @@ from loadeval import LoadevalWarning
 from loadeval.cli.main import app
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.launch.command import CannotStartError, Ended
-from loadeval.launch.folder import trainings_in, with_roles
 from tests.runs.given import MS
 from tests.runs.measured import record as write_run_log
 
@@ -125,13 +124,6 @@ def test_samples_of_an_optimizer_step(told: Callable[..., Result], steps: int, s
     assert f"rank0.jsonl training 60 1 {steps}{size} Logs" in text(told(does))
 
 
-def test_settings_that_reached_no_loader_are_told(told: Callable[..., Result]) -> None:
-    shown = text(told(one_training, "--set", "num_workers=2"))
-    assert "The settings of --set reached no loader" in shown
-    shutil.rmtree("logs")
-    assert "reached no loader" not in text(told(one_training))
-
-
 def test_settings_are_shown_with_their_loader(told: Callable[..., Result]) -> None:
     """As they are passed on to the processes of the command."""
 
@@ -145,6 +137,10 @@ def test_settings_are_shown_with_their_loader(told: Callable[..., Result]) -> No
     shown = text(told(does, "--set", "num_workers=2"))
     assert "rank0.jsonl training 60 1 60 of 4 samples num_workers=2" in shown
     assert "reached no loader" not in shown
+    shutil.rmtree("logs")
+    assert "The settings of --set reached no loader" in text(
+        told(one_training, "--set", "timeout=2")
+    )
 
 
 def test_a_loader_that_could_not_alternate_is_told(told: Callable[..., Result]) -> None:
@@ -281,20 +277,3 @@ def test_wrong_options(options: list[str], message: str, told: Callable[..., Res
     result = told(one_training, *options)
     assert result.exit_code in {1, 2}
     assert message in " ".join(result.stderr.replace("│", " ").split())
-
-
-def test_the_ranks_of_each_training_are_found(tmp_path: Path) -> None:
-    for rank in range(2):
-        logs = [f"rank{rank}{which}.jsonl" for which in ("", "-2")]
-        process(tmp_path, *map(record, logs), name=f"rank{rank}", rank=rank)
-    assert [[log.name for log in logs] for logs in trainings_in(tmp_path)] == [
-        ["rank0.jsonl", "rank1.jsonl"],
-        ["rank0-2.jsonl", "rank1-2.jsonl"],
-    ]
-
-
-@pytest.mark.parametrize(("steps", "role"), [(0, "other"), (5, "training")])
-def test_a_dataset_is_training_only_with_optimizer_steps(steps: int, role: str) -> None:
-    """Its rows are iterated for other ends too."""
-    dataset = LoaderRecord("a.jsonl", "other", "log", "datasets.Dataset", None, True, 1, steps)
-    assert [record.role for record in with_roles([dataset], {"a.jsonl"})] == [role]

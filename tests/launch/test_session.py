@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from loadeval import UsageError, read_run
+from loadeval import UsageError, install, read_run
 from loadeval.launch import hook
 from loadeval.launch.command import why_nothing
 from loadeval.launch.loadeval_inject import ENDED_MARK
@@ -88,18 +88,27 @@ def test_a_setting_that_a_loader_does_not_take_is_told_to_the_command(tmp_path: 
     assert why_nothing(tmp_path, 1).startswith(f"Nothing was measured: {message}")
 
 
+def test_a_process_of_loadeval_run_is_not_installed(session: Session) -> None:
+    hook.use(session, {})
+    try:
+        with pytest.raises(UsageError, match="measured already, by `loadeval run`"):
+            install()
+    finally:
+        hook.end_session()
+
+
 def test_worker_threads_do_not_make_a_training_process_a_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of MONAI's ThreadDataLoader: torch's get_worker_info() tells of one in every thread."""
-    monkeypatch.setattr(hook, "_hook", hook._Hook())
+    monkeypatch.setattr(hook, "state", hook.State())
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
     hook.patch("torch.utils.data", "loadeval_adapters.torch:PyTorchAdapter")
     hook.patch("torch.utils.data.dataloader")
     monkeypatch.setattr("torch.utils.data.get_worker_info", object)
     try:
         assert len(list(loader())) == 2
-        session = hook.current()
+        session = hook.state.session
         assert session is not None
     finally:
         hook.end_session()

@@ -8,15 +8,8 @@ import sys
 
 if __name__ == "sitecustomize" and sys.version_info >= (3, 7):
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib takes 5 ms
-
-    def _patch(name, adapter):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - old Pythons have none
-        """Patch a module of a known framework. Only now is a part of loadeval imported."""
-        from loadeval.launch import hook  # noqa: PLC0415 - only with a known framework
-
-        return hook.patch(name, adapter)
-
     sys.path.insert(0, os.path.dirname(here))  # noqa: PTH120 - pathlib takes 5 ms
     import loadeval_inject  # type: ignore[import-not-found]  # it is in that folder
 
     del sys.path[0]
-    loadeval_inject.begin(here, _patch)
+    loadeval_inject.begin(here)
