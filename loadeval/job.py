@@ -160,14 +160,16 @@ def job_of(
         )
     waits = _Waits(kept)
     shown = full(kept[waits.behind[0]])
-    hosts = [_host(run) for run in kept]
+    hosts = {_host(run) for run in kept}
+    # Ranks of a redacted job that have no common salt have another placeholder each for one host.
+    are_unknown = None in hosts or (len(hosts) == len(kept) and any(map(is_hidden, hosts)))
     ranks = [*waits.ranks(), *map(_rank, left_out)]
     steps = len(waits.rows)
     return Job(
         run=_as_one_run(waits, shown, name),
         shown=rank_of(shown),
         world_size=size,
-        nodes=None if None in hosts else len(set(hosts)),
+        nodes=None if are_unknown else len(hosts),
         ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
         steps=steps,
         iteration_ns=float(waits.iteration_ns.mean()) if steps else None,
@@ -178,9 +180,8 @@ def job_of(
 
 
 def _host(run: Run) -> str | None:
-    """None where it is hidden: ranks without a common salt have another one each."""
     host = run.header.environment.get("host")
-    return None if host is None or is_hidden(host) else str(host)
+    return None if host is None else str(host)
 
 
 def _rank(run: Run) -> Rank:

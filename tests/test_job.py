@@ -203,12 +203,16 @@ def test_what_a_job_does_lasts_as_long_as_on_its_slowest_rank() -> None:
     assert (run.notes, run.closed) == (("rank 0: cut off",), False)
 
 
-def test_nodes_of_a_redacted_job_are_not_known() -> None:
-    """Ranks may have another placeholder each for one host."""
+def test_nodes_of_a_redacted_job_are_not_known_where_ranks_have_no_common_salt() -> None:
+    """Each may have another placeholder for one host."""
     runs = runs_of(train(slow()))
-    hidden = [
-        replace(run.header, environment={**run.header.environment, "host": f"host-{rank}"})
-        for rank, run in enumerate(runs)
-    ]
-    told = job_of(replace(run, header=header) for run, header in zip(runs, hidden, strict=True))
-    assert (told.nodes, told.stragglers.host) == (None, None)
+
+    def nodes(hosts: list[str]) -> int | None:
+        moved = []
+        for run, host in zip(runs, hosts, strict=True):
+            environment = {**run.header.environment, "host": host}
+            moved.append(replace(run, header=replace(run.header, environment=environment)))
+        return job_of(moved).nodes
+
+    assert nodes([f"host-{rank}" for rank in range(8)]) is None
+    assert nodes([f"host-{rank // 4}" for rank in range(8)]) == 2

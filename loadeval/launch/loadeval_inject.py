@@ -53,7 +53,7 @@ class Finder:
         self._watched: set[str] = set()
         self._adapters, self._patch = adapters, patch
         self._imported: list[str] = []
-        self._running = 0
+        self._running: list[str] = []  # threads import at once, and a list's methods are atomic
         self._wait_for(adapters)
         self._patch_imported()
 
@@ -92,13 +92,13 @@ class Finder:
 
         def exec_module(module: ModuleType) -> None:
             vars(loader).pop("exec_module", None)
-            self._running += 1
+            self._running.append(name)
             try:
                 run(module)
                 if name in self._names:
                     self._imported.append(name)
             finally:
-                self._running -= 1
+                self._running.remove(name)
                 self._patch_imported()
 
         try:  # noqa: SIM105 - contextlib takes a millisecond
@@ -112,14 +112,14 @@ class Finder:
         A package is incomplete until then, and one adapter may import the module of another.
         """
         while self._imported and not self._running:
-            self._running += 1
+            self._running.append("")
             try:
                 name = self._imported.pop(0)
                 self._wait_for(self._patch(name, self._adapters.get(name)))
             except Exception as error:  # noqa: BLE001 - the program goes on
                 failed(error)
             finally:
-                self._running -= 1
+                self._running.remove("")
 
 
 def failed(error: BaseException) -> None:

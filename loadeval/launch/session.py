@@ -86,7 +86,9 @@ class MeasuredLoader:
         if any(read.loader is loader for read in self._reads):
             return True
         was = self.source()
-        return not self.is_read and (was is None or was is source)
+        # Accelerate keeps the streams of all evaluations, each of which Trainer makes anew.
+        is_anew = not has_gradients and _is_of_torch(loader) and length_of(source) is None
+        return not self.is_read and (was is None or was is source or is_anew)
 
     def epoch(self, loader: Any, make: Make) -> Iterator[Any]:
         """A measured epoch, of which `make` makes the loader's own iterator."""

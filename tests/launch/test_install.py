@@ -145,6 +145,20 @@ def test_loaders_over_datasets_that_look_alike_are_told_apart(
     assert list(counted(folder).values()) == [10, 10]
 
 
+class Stream(IterableDataset[torch.Tensor]):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(torch.arange(8.0))
+
+
+def test_a_stream_of_each_evaluation_goes_on(folder: Path) -> None:
+    """Trainer makes one for each, and Accelerate keeps them all."""
+    kept = [Stream() for _ in range(3)]
+    with torch.no_grad():
+        for stream in kept:
+            assert len(list(DataLoader(stream, 4))) == 2
+    assert counted(folder) == {"rank0-validation.jsonl": 6}
+
+
 def test_loaders_that_are_read_at_once_are_told_apart(tmp_path: Path) -> None:
     """One alternates at a time."""
     folder = install("alternate", output=tmp_path / "logs")
