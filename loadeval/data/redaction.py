@@ -3,8 +3,8 @@
 Paths, host and user names and the texts of exceptions become placeholders, such as
 `host-1f3a90c25b7d4e68`: a hash with a salt that each run has anew and nobody else knows, so that a
 list of names does not undo it. Within a run the same text has the same placeholder. The ranks of a
-job have the same salt where their launcher puts one into their environment, as `loadeval run` does.
-Numbers, and names of classes and functions, stay.
+job have the same salt where their launcher puts one into their environment, as `loadeval run` does;
+otherwise their hosts are numbered. Numbers, and names of classes and functions, stay.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from loadeval.data.lines import CodeSamples, EpochEnd, Event, Header, Line, Read
 
 SALT = "LOADEVAL_SALT"
 """The variable with the salt of a job, which is the same for all its ranks."""
+NODE = ("SLURM_NODEID", "NODE_RANK", "GROUP_RANK")
+"""Launchers number the nodes of a job in these variables."""
 HOST_PLACEHOLDER = re.compile(r"host-[0-9a-f]+")
 ERROR = re.compile(r"\b([A-Z]\w*|\w*error): (.+?)(?=\)?\Z)", re.DOTALL)
 """It finds the name of an exception, and its text, up to the end or the closing bracket."""
@@ -41,17 +43,34 @@ def run_salt() -> str:
 
 
 def share_salt() -> bool:
-    """Give a salt to all runs of this process and of its children; whether it was needed."""
-    if SALT in os.environ:
+    """Give a salt to all runs of this process and of those that it starts; whether it was needed.
+
+    One rank of several gives none: the others would have another one.
+    """
+    if SALT in os.environ or _node() is not None:
         return False
     os.environ[SALT] = secrets.token_hex(16)
     return True
+
+
+def _node() -> int | None:
+    """The number of this node in its job; None where the launcher does not tell it."""
+    variables = {name: int(text) for name, text in os.environ.items() if text.isdecimal()}
+    rank, on_each = variables.get("RANK"), variables.get("LOCAL_WORLD_SIZE")
+    reckoned = None if rank is None or not on_each else rank // on_each
+    return next((variables[name] for name in NODE if name in variables), reckoned)
 
 
 def placeholder(kind: str, text: str, salt: str) -> str:
     """What stands for `text` in all runs with that salt."""
     content = text.encode("utf-8", "backslashreplace")
     return f"{kind}-{blake2b(content, digest_size=8, key=salt.encode()[:64]).hexdigest()}"
+
+
+def host_placeholder(host: str, salt: str) -> str:
+    """What stands for a host in all ranks of this job."""
+    number = None if SALT in os.environ else _node()
+    return placeholder("host", host, salt) if number is None else f"host-{number}"
 
 
 def is_hidden(host: object) -> bool:
@@ -85,7 +104,7 @@ def redacted(line: Line, salt: str) -> Line:
 def _header(header: Header, salt: str) -> Header:
     host, made_at = header.environment.get("host"), header.loader.made_at
     if host:
-        environment = {**header.environment, "host": placeholder("host", str(host), salt)}
+        environment = {**header.environment, "host": host_placeholder(str(host), salt)}
         header = replace(header, environment=environment)
     if made_at is not None:
         path, _, line = made_at.rpartition(":")
@@ -111,7 +130,7 @@ def _sentence(text: str, salt: str) -> str:
     except (KeyError, OSError):  # a number without a name, as in a container
         user = ""
     for name, new in (
-        (host, placeholder("host", host, salt)),
+        (host, host_placeholder(host, salt)),
         (user, placeholder("user", user, salt)),
     ):
         if name:

@@ -121,8 +121,8 @@ def run(
             )
         except OSError as error:
             raise CannotStartError(command[0], error) from error
-        for number in received:  # before it was there
-            child.send_signal(number)
+        for number in received.copy():  # before it was there
+            pass_on(number, None)
         ended = _run_until(child, folder, is_enough, is_hanging, before_end)
         return replace(ended, was_interrupted=signal.SIGINT in received)
     finally:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
-from loadeval.evaluator import LoaderEvaluator, Measurement
+from loadeval.evaluator import LoaderEvaluator, Measurement, free_name
 from loadeval.launch import hook
 from loadeval.launch.folder import new_folder
 from loadeval.launch.loadeval_inject import said
@@ -26,6 +26,7 @@ from loadeval.launch.session import (
     dataset_of,
     measured_epoch,
     measurement_of,
+    samplers_of,
 )
 from loadeval.launch.settings import RunSettings, adapters, check
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from loadeval.estimate.gap import Gap
 
 TORCH = "torch.utils.data"
+_log_files: set[Path] = set()
+"""Where this process has written the logs of single loaders."""
 
 
 class Installed:
@@ -121,9 +124,11 @@ def install(
     loader itself to the framework. That includes epochs of loaders that a framework builds from it:
     Lightning does for distributed training, Accelerate in `prepare` and when it resumes in the
     middle of an epoch. Another loader over the same dataset, such as one for validation, is not
-    measured. If Accelerate has already prepared the loader, what it does with its batches counts as
-    part of the step. `mode` and `options` are those of LoaderEvaluator, such as `log_file`.
-    Measuring goes on until you close what is returned, or the dataset is garbage-collected.
+    measured. If Accelerate or Fabric has already prepared the loader, what they do with its batches
+    counts as part of the step. `mode` and `options` are those of LoaderEvaluator, such as
+    `log_file`; if this process measures one loader after another with the same `log_file`, the new
+    log gets a number: run-1.jsonl. Measuring goes on until you close what is returned, or the
+    dataset is garbage-collected.
 
     Installing again ends what was installed before, of this process or of the same loader.
 
@@ -180,7 +185,8 @@ def _end(session: Session) -> None:
 
 
 def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
-    loader = getattr(loader, "base_dataloader", loader)  # which Accelerate has prepared
+    for wrapped in ("base_dataloader", "_dataloader"):  # by Accelerate, and by Fabric
+        loader = getattr(loader, wrapped, loader)
     module = sys.modules.get(TORCH)
     if module is None or not isinstance(loader, module.DataLoader):
         raise UsageError(
@@ -191,7 +197,12 @@ def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
         if one.loader() is loader:
             one.measurement.recorder.expects_batches = False  # nobody may be left to ask it
             one.end()
+    file = options.get("log_file")
+    if file is not None and Path(file).absolute() in _log_files and not options.get("overwrite"):
+        options["log_file"] = file = free_name(file)
     one = OneLoader(loader, measurement_of(LoaderEvaluator(loader, mode, **options)))
+    if file is not None:
+        _log_files.add(Path(file).absolute())
     hook.add(one, {TORCH: adapters()[TORCH]})
     return Installed(lambda: one.measurement, one.end, loader=loader)
 
@@ -250,17 +261,6 @@ class OneLoader:
             is_stream = isinstance(dataset, torch_data.IterableDataset)
             return is_same or is_stream or (split and not own_split)
         return False
-
-
-def samplers_of(loader: Any) -> list[Any]:
-    """The sampler that `loader` draws its batches from, and the samplers inside that one."""
-    samplers: list[Any] = [loader.sampler if loader.batch_sampler is None else loader.batch_sampler]
-    for sampler in samplers:
-        for name in ("batch_sampler", "sampler"):
-            inner = getattr(sampler, name, None)
-            if hasattr(type(inner), "__iter__") and all(inner is not known for known in samplers):
-                samplers.append(inner)
-    return samplers
 
 
 def _reference(value: Any) -> Callable[[], Any]:

@@ -12,7 +12,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -234,8 +234,10 @@ class Session:
         if mode == "alternate" and (alternates or hasattr(loader, "load_state_dict")):
             mode = "log"
         stem = self._name + ("" if has_gradients else "-validation")
-        number = 1 + sum(each.has_gradients == has_gradients for each in self.loaders)
-        log = self.folder / f"{stem}{'' if number == 1 else f'-{number}'}.jsonl"
+        taken = {loader.log for loader in self.loaders}
+        names = (f"{stem}{'' if number == 1 else f'-{number}'}.jsonl" for number in count(1))
+        paths = (self.folder / name for name in names)
+        log = next(path for path in paths if path not in taken and not path.exists())
         options: dict[str, Any] = {"name": log.stem, "redact": settings.redact}
         if mode == settings.mode:
             options["batches"] = settings.batches
@@ -307,6 +309,17 @@ class Session:
         return ProcessRecord(self._name, self._rank, self._pid, host, ended, loaders)
 
 
+def samplers_of(loader: Any) -> list[Any]:
+    """The sampler that `loader` draws its batches from, and the samplers inside that one."""
+    samplers: list[Any] = [loader.sampler if loader.batch_sampler is None else loader.batch_sampler]
+    for sampler in samplers:
+        for name in ("batch_sampler", "sampler"):
+            inner = getattr(sampler, name, None)
+            if hasattr(type(inner), "__iter__") and all(inner is not known for known in samplers):
+                samplers.append(inner)
+    return samplers
+
+
 def dataset_of(loader: Any) -> Any:
     """The dataset of a loader of torch's, without what Accelerate wraps it in to shard it."""
     dataset = loader.dataset
@@ -327,8 +340,8 @@ def _kind_of(loader: Any) -> tuple[Any, ...]:
     dataset = loader.dataset
     is_stream = isinstance(dataset, sys.modules["torch.utils.data"].IterableDataset)
     samples = None if is_stream else length_of(dataset)
-    samplers = (type(loader.batch_sampler), type(loader.sampler))
-    return (type(loader), type(dataset), samples, samplers, loader.batch_size)
+    sampler = type(samplers_of(loader)[-1])  # Accelerate puts others around it
+    return (type(loader), type(dataset), samples, sampler, loader.batch_size)
 
 
 def _source_of(loader: Any) -> Callable[[], Any]:

@@ -13,6 +13,7 @@ import pytest
 
 from loadeval.data import redaction
 from loadeval.data.lines import CodeSamples, EpochEnd, Event, LoaderInfo, Readings
+from loadeval.data.redaction import SALT, host_placeholder, is_hidden, share_salt
 from tests.runs.given import make_header
 
 if TYPE_CHECKING:
@@ -56,6 +57,35 @@ def test_a_list_of_names_does_not_undo_it() -> None:
     ]
     assert len(hidden.removeprefix("host-")) == 16
     assert not [digest for digest in tried if hidden.endswith(digest)]
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"RANK": "5", "LOCAL_WORLD_SIZE": "4"}, "host-1"),
+        ({"RANK": "5", "GROUP_RANK": "3"}, "host-3"),
+        ({"SLURM_PROCID": "5", "SLURM_NODEID": "2", "GROUP_RANK": "0"}, "host-2"),
+        ({"RANK": "5"}, placeholder("host", "node7")),
+        ({"RANK": "5", "LOCAL_WORLD_SIZE": "0"}, placeholder("host", "node7")),
+        ({"GROUP_RANK": "3", SALT: "a salt"}, placeholder("host", "node7")),
+    ],
+    ids=str,
+)
+def test_hosts_of_ranks_without_a_common_salt_are_numbered(
+    variables: dict[str, str], expected: str
+) -> None:
+    os.environ.update(variables)
+    assert host_placeholder("node7", "a salt") == expected
+    assert is_hidden(expected)
+    assert not is_hidden("node7")
+    assert message("measured on node7") == f"measured on {expected}"
+
+
+def test_one_of_several_ranks_shares_no_salt() -> None:
+    """The others would have another one."""
+    os.environ["GROUP_RANK"] = "0"
+    assert not share_salt()
+    assert SALT not in os.environ
 
 
 def of_host(host: str | None) -> Line:

@@ -192,6 +192,15 @@ def test_installing_again_ends_the_earlier_measurement(tmp_path: Path) -> None:
     assert [earlier.recorded().batches, again.recorded().batches] == [5, 5]
 
 
+def test_a_later_log_of_the_same_name_gets_a_number(tmp_path: Path) -> None:
+    """Trainer builds a loader for each train()."""
+    for overwrite in (False, False, True):
+        own = loader()
+        with install(own, log_file=tmp_path / "run.jsonl", overwrite=overwrite):
+            list(own)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-1.jsonl", "run.jsonl"]
+
+
 class Doubling(DataLoader[Any]):
     """Has an `__iter__` of its own, on top of DataLoader's."""
 
