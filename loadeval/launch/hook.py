@@ -24,8 +24,7 @@ from loadeval.adapter import PLACES, Watch, made_at
 from loadeval.launch.loadeval_inject import FOLDER, Finder, failed
 
 if TYPE_CHECKING:
-    from loadeval.launch.install import OneLoader
-    from loadeval.launch.session import Session
+    from loadeval.launch.session import OneLoader, Session
 
 Method = Callable[..., Iterator[Any]]
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import time
-import weakref
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,24 +17,14 @@ from loadeval.evaluator import LoaderEvaluator, Measurement, free_name
 from loadeval.launch import hook
 from loadeval.launch.folder import new_folder
 from loadeval.launch.loadeval_inject import said
-from loadeval.launch.session import (
-    Make,
-    Session,
-    dataset_of,
-    measured_epoch,
-    measurement_of,
-    samplers_of,
-)
+from loadeval.launch.session import TORCH, OneLoader, Session, measurement_of
 from loadeval.launch.settings import RunSettings, adapters, check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from typing_extensions import Self
 
     from loadeval.estimate.gap import Gap
 
-TORCH = "torch.utils.data"
 _log_files: set[Path] = set()
 """Where this process has written the logs of single loaders."""
 
@@ -200,71 +187,9 @@ def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
     file = options.get("log_file")
     if file is not None and Path(file).absolute() in _log_files and not options.get("overwrite"):
         options["log_file"] = file = free_name(file)
-    one = OneLoader(loader, measurement_of(LoaderEvaluator(loader, mode, **options)))
+    measurement = measurement_of(LoaderEvaluator(loader, mode, **options))
+    one = OneLoader(loader, measurement, hook.remove)
     if file is not None:
         _log_files.add(Path(file).absolute())
     hook.add(one, {TORCH: adapters()[TORCH]})
-    return Installed(lambda: one.measurement, one.end, loader=loader)
-
-
-class OneLoader:
-    """Measures one DataLoader where it is, and those that a framework builds from it.
-
-    Ends once the dataset has been garbage-collected, without which no such loader can be built.
-    `loader` returns the loader while it exists.
-    """
-
-    def __init__(self, loader: Any, measurement: Measurement) -> None:
-        self.loader, self.measurement = _reference(loader), measurement
-        dataset = dataset_of(loader)
-        self._dataset, self._samplers = _reference(dataset), [*map(_reference, samplers_of(loader))]
-        try:
-            weakref.finalize(dataset, self.end)
-        except TypeError:  # it takes no weak reference
-            atexit.register(self.end)
-
-    def end(self) -> None:
-        """Finish the log."""
-        if self in hook.state.ones:
-            hook.remove(self)
-            self.measurement.close()
-
-    def epoch(self, loader: Any, make: Make) -> Iterator[Any]:
-        """A measured epoch of `loader`, whose own iterator `make` makes."""
-        # The consumer may hold nothing but the iterator.
-        return measured_epoch(self.measurement, loader, make, (self.loader(), loader))
-
-    def serves(self, loader: Any) -> bool:
-        """Whether an epoch that `loader` begins now is an epoch of this one.
-
-        A loader that a framework builds from it has the same dataset, and draws from its batch
-        sampler, which no validation loader does. Where the framework splits the samples for ranks,
-        or reads a stream, it does not; but an epoch without gradients is not training.
-        """
-        if loader is self.loader():
-            return True
-        with suppress(Exception):  # another loader's error must not stop its training
-            dataset = dataset_of(loader)
-            if dataset is not self._dataset():
-                return False
-            own, used = [sampler() for sampler in self._samplers], samplers_of(loader)
-            if any(sampler is own[0] for sampler in used):
-                return True
-            if not sys.modules["torch"].is_grad_enabled():
-                return False
-            torch_data = sys.modules[TORCH]
-            split, own_split = (
-                any(isinstance(sampler, torch_data.DistributedSampler) for sampler in samplers)
-                for samplers in (used, own)
-            )
-            is_same = any(one is another for one in own for another in used)
-            is_stream = isinstance(dataset, torch_data.IterableDataset)
-            return is_same or is_stream or (split and not own_split)
-        return False
-
-
-def _reference(value: Any) -> Callable[[], Any]:
-    try:
-        return weakref.ref(value)
-    except TypeError:
-        return lambda: value
+    return Installed(lambda: measurement, one.end, loader=loader)

@@ -143,17 +143,12 @@ def failed(error: BaseException) -> None:
         pass
 
 
-def begin(inject: str) -> None:
+def begin(inject: str, patch: Patch) -> None:
     """Wait for known frameworks; then run the sitecustomize that ours hides, if there is one.
 
-    `inject` is the folder of ours.
+    `inject` is the folder of ours. `patch` is called with a module that was imported, perhaps by a
+    .pth file before this, and the adapter that is registered for it.
     """
-
-    def patch(name: str, adapter: str | None) -> Iterable[str]:
-        from loadeval.launch import hook  # noqa: PLC0415 - only who imports a framework needs it
-
-        return hook.patch(name, adapter)
-
     sys.path[:] = [path for path in sys.path if path != inject]
     folder = os.environ.get(FOLDER)
     if folder:

@@ -1,4 +1,4 @@
-"""Measures every loader that this process iterates: the training loader, and others separately."""
+"""Measures the loaders that this process iterates: all, training apart from others, or one."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from loadeval.launch.settings import RunSettings, override
 
 Make = Callable[[], Iterator[Any]]
 
+TORCH = "torch.utils.data"
 SAVE_INTERVAL_S = 1.0
 """How old the count of optimizer steps in a process's file may become."""
 NOT_SAVED = "{path}, which says what was measured, is not up to date ({why})"
@@ -309,6 +310,66 @@ class Session:
         return ProcessRecord(self._name, self._rank, self._pid, host, ended, loaders)
 
 
+class OneLoader:
+    """Measures one DataLoader where it is, and those that a framework builds from it.
+
+    Ends, and calls `ended`, once the dataset has been garbage-collected, without which no such
+    loader can be built. `loader` returns the loader while it exists.
+    """
+
+    def __init__(
+        self, loader: Any, measurement: Measurement, ended: Callable[[OneLoader], None]
+    ) -> None:
+        self.loader, self.measurement, self._ended = _reference(loader), measurement, ended
+        self._is_over = False
+        dataset = dataset_of(loader)
+        self._dataset, self._samplers = _reference(dataset), [*map(_reference, samplers_of(loader))]
+        try:
+            weakref.finalize(dataset, self.end)
+        except TypeError:  # it takes no weak reference
+            atexit.register(self.end)
+
+    def end(self) -> None:
+        """Finish the log."""
+        if not self._is_over:
+            self._is_over = True
+            self._ended(self)
+            self.measurement.close()
+
+    def epoch(self, loader: Any, make: Make) -> Iterator[Any]:
+        """A measured epoch of `loader`, whose own iterator `make` makes."""
+        # The consumer may hold nothing but the iterator.
+        return measured_epoch(self.measurement, loader, make, (self.loader(), loader))
+
+    def serves(self, loader: Any) -> bool:
+        """Whether an epoch that `loader` begins now is an epoch of this one.
+
+        A loader that a framework builds from it has the same dataset, and draws from its batch
+        sampler, which no validation loader does. Where the framework splits the samples for ranks,
+        or reads a stream, it does not; but an epoch without gradients is not training.
+        """
+        if loader is self.loader():
+            return True
+        with suppress(Exception):  # another loader's error must not stop its training
+            dataset = dataset_of(loader)
+            if dataset is not self._dataset():
+                return False
+            own, used = [sampler() for sampler in self._samplers], samplers_of(loader)
+            if any(sampler is own[0] for sampler in used):
+                return True
+            if not sys.modules["torch"].is_grad_enabled():
+                return False
+            torch_data = sys.modules[TORCH]
+            split, own_split = (
+                any(isinstance(sampler, torch_data.DistributedSampler) for sampler in samplers)
+                for samplers in (used, own)
+            )
+            is_same = any(one is another for one in own for another in used)
+            is_stream = isinstance(dataset, torch_data.IterableDataset)
+            return is_same or is_stream or (split and not own_split)
+        return False
+
+
 def samplers_of(loader: Any) -> list[Any]:
     """The sampler that `loader` draws its batches from, and the samplers inside that one."""
     samplers: list[Any] = [loader.sampler if loader.batch_sampler is None else loader.batch_sampler]
@@ -329,7 +390,7 @@ def dataset_of(loader: Any) -> Any:
 
 
 def _is_of_torch(loader: Any) -> bool:
-    torch_data = sys.modules.get("torch.utils.data")
+    torch_data = sys.modules.get(TORCH)
     return torch_data is not None and isinstance(loader, torch_data.DataLoader)
 
 
@@ -338,7 +399,7 @@ def _kind_of(loader: Any) -> tuple[Any, ...]:
     if not _is_of_torch(loader):
         return (type(loader), length_of(loader))
     dataset = loader.dataset
-    is_stream = isinstance(dataset, sys.modules["torch.utils.data"].IterableDataset)
+    is_stream = isinstance(dataset, sys.modules[TORCH].IterableDataset)
     samples = None if is_stream else length_of(dataset)
     sampler = type(samplers_of(loader)[-1])  # Accelerate puts others around it
     return (type(loader), type(dataset), samples, sampler, loader.batch_size)
@@ -370,3 +431,10 @@ def _rank() -> int:
 def _reason(error: OSError) -> str:
     """Why a file in the folder of the run is not written."""
     return REMOVED if isinstance(error, FileNotFoundError) else why(error)
+
+
+def _reference(value: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return lambda: value

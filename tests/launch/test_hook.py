@@ -187,7 +187,7 @@ def test_what_a_pth_file_has_imported_is_measured(
     module = loaders(package)
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
     monkeypatch.setenv("LOADEVAL_RUN_ADAPTERS", f"{package}={ITERABLE}")
-    loadeval_inject.begin("")
+    loadeval_inject.begin("", hook.patch)
     monkeypatch.setattr(hook, "state", hook.State())
     assert list(module.Loader()) == [1, 2, 3]
     session = hook.state.session
@@ -202,10 +202,10 @@ def test_a_fault_of_ours_at_the_start_is_told(
 ) -> None:
     """A folder that is gone is not: a program may start many Pythons that iterate no loader."""
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path / "gone"))
-    loadeval_inject.begin("")
+    loadeval_inject.begin("", hook.patch)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(loadeval_inject, "Finder", None)
-    loadeval_inject.begin("")
+    loadeval_inject.begin("", hook.patch)
     assert "loadeval: not measured (TypeError: " in capsys.readouterr().err
 
 
