@@ -234,9 +234,9 @@ def _session() -> Session | None:
 def _is_worker() -> bool:
     """Whether multiprocessing started this process, but not as a rank, as mp.spawn does."""
     distributed = sys.modules.get("torch.distributed")
-    has_ranks = distributed is not None and distributed.is_available()
-    is_rank = has_ranks and distributed.is_initialized()
-    return multiprocessing.parent_process() is not None and not is_rank
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return False
+    return multiprocessing.parent_process() is not None
 
 
 def _noted(original: Callable[..., None]) -> Callable[..., None]:

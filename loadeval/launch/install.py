@@ -115,7 +115,7 @@ def install(
     counts as part of the step. `mode` and `options` are those of LoaderEvaluator, such as
     `log_file`; if this process measures one loader after another with the same `log_file`, the new
     log gets a number: run-1.jsonl. Measuring goes on until you close what is returned, or the
-    dataset is garbage-collected.
+    loader is garbage-collected.
 
     Installing again ends what was installed before, of this process or of the same loader.
 

@@ -313,8 +313,8 @@ class Session:
 class OneLoader:
     """Measures one DataLoader where it is, and those that a framework builds from it.
 
-    Ends, and calls `ended`, once the dataset has been garbage-collected, without which no such
-    loader can be built. `loader` returns the loader while it exists.
+    Ends, and calls `ended`, once everything has been garbage-collected from which such a loader
+    could be built. `loader` returns the loader while it exists.
     """
 
     def __init__(
@@ -324,15 +324,22 @@ class OneLoader:
         self._is_over = False
         dataset = dataset_of(loader)
         self._dataset, self._samplers = _reference(dataset), [*map(_reference, samplers_of(loader))]
-        try:
-            weakref.finalize(dataset, self.end)
-        except TypeError:  # it takes no weak reference
-            atexit.register(self.end)
+        is_stream = isinstance(dataset, sys.modules[TORCH].IterableDataset)
+        self._finalizers: list[Any] = []
+        for part in (loader, dataset) if is_stream else (loader, *samplers_of(loader)):
+            with suppress(TypeError):  # it takes no weak reference
+                self._finalizers.append(weakref.finalize(part, self._part_is_gone))
+
+    def _part_is_gone(self) -> None:
+        if not any(finalizer.alive for finalizer in self._finalizers):
+            self.end()
 
     def end(self) -> None:
         """Finish the log."""
         if not self._is_over:
             self._is_over = True
+            for finalizer in self._finalizers:
+                finalizer.detach()
             self._ended(self)
             self.measurement.close()
 
