@@ -124,8 +124,6 @@ class Watch:
         looks: functions, as module and name, that read a batch for a purpose other than training.
         evaluations: functions, as module and name, that ask for the batches of an evaluation while
             gradients are on.
-        is_dataset: programs also iterate such loaders for purposes other than training, so only
-            optimizer steps show which of them is the training loader.
     """
 
     classes: Mapping[str, tuple[str, ...]] | None = None
@@ -136,7 +134,6 @@ class Watch:
     outside: tuple[str, ...] = ()
     looks: tuple[tuple[str, str], ...] = ()
     evaluations: tuple[tuple[str, str], ...] = ()
-    is_dataset: bool = False
 
 
 class IterableAdapter:

@@ -43,7 +43,7 @@ def checkup(
     """Every check, in the order in which they are shown."""
     return [
         cpus(machine),
-        threads(machine, run),
+        threads(machine),
         *workers(machine, run),
         *shared(machine, run),
         disk(disk_free_bytes),
@@ -62,7 +62,7 @@ def cpus(m: Machine) -> Check:
     return Check("CPUs", "ok", f"{m.cpus_usable} of {there} usable{quota}")
 
 
-def threads(m: Machine, run: Run | None) -> Check:
+def threads(m: Machine) -> Check:
     """Torch takes one for each CPU, knows nothing of quotas, and is told by a variable."""
     cores, most = _cores(m), m.threads or m.cpus_usable
     source = f"{m.threads_from}={most}" if m.threads_from else "one per CPU"
@@ -70,12 +70,6 @@ def threads(m: Machine, run: Run | None) -> Check:
     if most > cores:
         says += f", but only {cores:g} can run at a time"
         return Check("threads", "change", says, f"set OMP_NUM_THREADS={_whole(cores)}")
-    # Without a GPU the step computes on the CPUs that workers need.
-    of_workers = (run.loader.workers or 0) if run is not None and not m.driver.gpus else 0
-    left = _whole(cores - of_workers)
-    if of_workers and most > left:
-        says += f", and {counted(of_workers, 'worker')} one each, on {cores:g} CPUs without a GPU"
-        return Check("threads", "change", says, f"set OMP_NUM_THREADS={left}")
     return Check("threads", "ok", says)
 
 

@@ -15,14 +15,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace as changed
 
-from loadeval.data.columns import UNKNOWN, Column, Columns, Values, constant
+from loadeval.data.columns import UNKNOWN, Column, Values
 from loadeval.data.lines import EpochEnd, Event, Prefetch
+from loadeval.data.redaction import is_hidden
 from loadeval.data.run import Run, keys_of
 from loadeval.estimate.steady import steady
 from loadeval.words import counted, duration, share
@@ -73,24 +74,16 @@ class Rank:
 class Stragglers:
     """Who is behind a job's waits, and what `says` so; shares and times are of measured batches.
 
-    `kind` is "ranks" or "node" where some are behind them. A batch of the job waits `uneven_ns`
-    longer than on its typical rank, and `cost_ns` would be saved if `ranks` waited no longer than
-    the others; `cost_share` is that of the time. `cause_share` of what they cost was for batches of
-    one `worker` of the rank `worker_rank`, or for those with the sample `sample_index`.
+    Where some are, `cost_ns` of a batch would be saved if `ranks`, all of them on `host`, waited no
+    longer than the others; `cost_share` is that of the time.
     """
 
-    kind: Literal["not known", "no waits", "even", "stalls", "spread", "ranks", "node"]
     says: str
-    uneven_ns: float = 0.0
+    ranks: tuple[int, ...] = ()
+    host: str | None = None
     cost_ns: float = 0.0
     cost_share: float = 0.0
     last_share: float = 0.0
-    ranks: tuple[int, ...] = ()
-    host: str | None = None
-    worker: int | None = None
-    worker_rank: int | None = None
-    sample_index: int | None = None
-    cause_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,19 +160,21 @@ def job_of(
         )
     waits = _Waits(kept)
     shown = full(kept[waits.behind[0]])
-    hosts = [_host(run) for run in kept]
+    hosts = {_host(run) for run in kept}
+    # Ranks of a redacted job that have no common salt have another placeholder each for one host.
+    are_unknown = None in hosts or (len(hosts) == len(kept) and any(map(is_hidden, hosts)))
     ranks = [*waits.ranks(), *map(_rank, left_out)]
     steps = len(waits.rows)
     return Job(
         run=_as_one_run(waits, shown, name),
         shown=rank_of(shown),
         world_size=size,
-        nodes=None if None in hosts else len(set(hosts)),
+        nodes=None if are_unknown else len(hosts),
         ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
         steps=steps,
         iteration_ns=float(waits.iteration_ns.mean()) if steps else None,
         wait_ns=float(waits.longest_ns.mean()) if steps else None,
-        stragglers=_with_cause(waits.stragglers(), waits, full),
+        stragglers=waits.stragglers(),
         cautions=(*cautions, *waits.cautions),
     )
 
@@ -314,133 +309,60 @@ class _Waits:
         count, total_ns = len(self.rows), float(self.iteration_ns.sum())
         if count < FEWEST_STEPS:
             few = f"not known; fewer than {FEWEST_STEPS} batches were measured on all ranks"
-            return Stragglers("not known", few)
+            return Stragglers(few)
         waits_ns, excess_ns = float(self.longest_ns.sum()), self.excess_ns.astype(np.float64)
         uneven_ns = float(excess_ns.sum())
         if waits_ns <= LEAST_WAIT_SHARE * total_ns:
-            says = "none; no rank waits for its batches"
-            return Stragglers("no waits", says, uneven_ns / count)
+            return Stragglers("none; no rank waits for its batches")
         if uneven_ns < max(LEAST_UNEVEN * waits_ns, LEAST_WAIT_SHARE * total_ns):
-            says = "none; all ranks wait about equally long"
-            return Stragglers("even", says, uneven_ns / count)
+            return Stragglers("none; all ranks wait about equally long")
         if uneven_ns**2 / float((excess_ns**2).sum()) < FEWEST_EVENTS:
-            says = "none; a few long waits make up most of it, too few to show a pattern"
-            return Stragglers("stalls", says, uneven_ns / count)
+            few = "none; a few long waits make up most of it, too few to show a pattern"
+            return Stragglers(few)
 
         # The fewest ranks, or the node, that are behind more of it than by chance.
-        chosen, part = list[int](), 0.0
+        chosen, part, node = list[int](), 0.0, ""
         for size in range(1, min(max(len(self.behind) // 4, 1), MOST_STRAGGLERS) + 1):
-            part = self.without_ns(self.behind[:size]) / uneven_ns
-            if part >= self._by_chance(size):
-                chosen = sorted(self.behind[:size])
+            behind = self.without_ns(self.behind[:size]) / uneven_ns
+            if behind >= self._by_chance(size):
+                chosen, part = sorted(self.behind[:size]), behind + NODE_ADDS
                 break
-        kind: Literal["ranks", "node", "spread"] = "ranks" if chosen else "spread"
-        nodes = defaultdict[str | None, list[int]](list)
+        nodes = defaultdict[str, list[int]](list)
         for row, run in enumerate(self.runs):
-            nodes[_host(run)].append(row)
-        nodes.pop(None, None)
-        for rows in nodes.values():
+            nodes[_host(run) or ""].append(row)
+        nodes.pop("", None)
+        for host, rows in nodes.items():
             if not 1 < len(rows) < len(self.wait_ns) or not set(chosen) <= set(rows):
                 continue
-            enough = max(self._by_chance(len(rows)), (part if chosen else 0.0) + NODE_ADDS)
             are_even = int((self.lasts[rows] > 0).sum()) > len(rows) / 2
-            if self.without_ns(rows) / uneven_ns >= enough and are_even:
-                kind, chosen = "node", rows
+            enough = max(self._by_chance(len(rows)), part)
+            if are_even and self.without_ns(rows) / uneven_ns >= enough:
+                node, chosen = host, rows
                 break
         if not chosen:
-            says = (
+            return Stragglers(
                 f"none; the last rank changes, and waits {duration(uneven_ns / count)} per batch "
                 "longer than the typical rank"
             )
-            return Stragglers("spread", says, uneven_ns / count)
         cost_ns = self.without_ns(chosen)
         last_share = int(self.lasts[chosen].sum()) / max(int(self.waited.sum()), 1)
         ranks = tuple(rank_of(self.runs[row]) for row in chosen)
         hosts = {_host(self.runs[row]) for row in chosen}
-        host = hosts.pop() if len(hosts) == 1 else None
-        who = _named(ranks) if host is None else f"{_named(ranks)} on {host}"
-        if kind == "node":
-            who = f"node {host} ({_named(ranks)})"
-        one_of = "one of them " if kind == "ranks" and len(ranks) > 1 else ""
+        common = hosts.pop() if len(hosts) == 1 else None
+        who = f"node {node} ({_named(ranks)})" if node else _named(ranks)
+        if common is not None and not node:
+            who += f" on {common}"
+        one_of = "one of them " if not node and len(ranks) > 1 else ""
         says = (
             f"{who}, {one_of}last in {share(last_share)} of the "
             f"batches that some rank waits for; that costs the job {share(cost_ns / total_ns)} of "
             f"its time ({duration(cost_ns / count)} per batch)"
         )
-        return Stragglers(
-            kind,
-            says,
-            uneven_ns / count,
-            cost_ns=cost_ns / count,
-            cost_share=cost_ns / total_ns,
-            last_share=last_share,
-            ranks=ranks,
-            host=host,
-        )
+        return Stragglers(says, ranks, common, cost_ns / count, cost_ns / total_ns, last_share)
 
     def _by_chance(self, size: int) -> float:
         """The part of what stragglers cost from which `size` ranks are said to be behind it."""
         return (1 + size / len(self.wait_ns)) / 2
-
-
-# What is behind a straggler
-
-
-def _with_cause(found: Stragglers, waits: _Waits, full: Callable[[Run], Run]) -> Stragglers:
-    """The same with the worker, or the sample, that most of their cost is for."""
-    if found.kind not in ("ranks", "node", "spread"):
-        return found
-    late = []  # the batches for which each of them was the last
-    behind = [
-        row for row in waits.behind if not found.ranks or rank_of(waits.runs[row]) in found.ranks
-    ]
-    for row in behind[:MOST_STRAGGLERS]:
-        run = full(waits.runs[row])
-        if not len(run.stages) or run.header.mode == "alternate":
-            continue  # where they alternate, batches are not numbered as in the log
-        chosen = (waits.last == row) & (waits.excess_ns > 0)
-        wanted = keys_of(waits.steps)[waits.rows[chosen]]
-        _, at, of = np.intersect1d(keys_of(run.stages), wanted, return_indices=True)
-        workers = len(np.unique(run.stages.worker[run.stages.worker != UNKNOWN]))
-        batches = run.stages.take(at).replace(
-            cost_ns=waits.excess_ns[chosen][of].astype(np.float64),
-            rank=constant(rank_of(run), len(at)),
-            workers=constant(workers, len(at)),
-        )
-        late.append(batches)
-    if not late:
-        return found
-    batches = Columns.concat(late)
-    all_ns = float((waits.excess_ns if found.kind == "spread" else batches.cost_ns).sum())
-    sample, part = _worst(batches.slowest_index, batches.cost_ns, all_ns)
-    if sample is not None and part >= 1 / 2:
-        says = f"{found.says}. {share(part)} of that is in batches with sample {sample}"
-        return replace(found, says=says, sample_index=sample, cause_share=part)
-    for rank, own in batches.by("rank"):
-        workers = int(own.workers[0])
-        worker, part = _worst(own.worker, own.cost_ns, all_ns)
-        if worker is not None and workers > 1 and part >= (1 + 1 / workers) / 2:
-            says = f"{share(part)} of that is in batches with worker {worker} of rank {rank}"
-            return replace(
-                found,
-                says=f"{found.says}. {says}",
-                worker=worker,
-                worker_rank=rank,
-                cause_share=part,
-            )
-    return found
-
-
-def _worst(values: Column, cost_ns: Values, all_ns: float) -> tuple[int | None, float]:
-    """Which of `values` most of the cost is for, and its share of `all_ns`; not what comes once."""
-    known = values != UNKNOWN
-    numbers, which = np.unique(values[known], return_inverse=True)
-    if not len(numbers) or not all_ns:
-        return None, 0.0
-    sums = np.bincount(which, cost_ns[known])
-    worst = int(sums.argmax())
-    is_one = int((which == worst).sum()) == 1
-    return None if is_one else int(numbers[worst]), float(sums[worst]) / all_ns
 
 
 # The job as a run

@@ -19,16 +19,14 @@ from loadeval.data.columns import UNKNOWN, Columns, Values
 from loadeval.data.log import ASK_FOR_A_LOG, next_part, opened
 from loadeval.data.run import ARMS, SECOND_NS, steps_of
 from loadeval.errors import RunLogError
-from loadeval.estimate.epochs import FEWEST_FOR_OUTLIERS, OUTLIER_TIMES_MEDIAN
 
 RECENT_NS = 60 * SECOND_NS
 """What counts as now."""
 ITERATIONS_KEPT = 4096
-"""Of these is the median; of a run that has more in the last minute, they are what counts as now.
-"""
+"""Of a run that has more in the last minute, they are what counts as now."""
 SILENT_NS, SILENT_ITERATIONS = 10 * SECOND_NS, 10
 """A run is silent after so long, and so many iterations."""
-EVENTS_KEPT, OUTLIERS_KEPT = 3, 5
+EVENTS_KEPT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +63,6 @@ def together(ranks: Collection[Rates | None]) -> Rates | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Outlier:
-    """An iteration over twice the median; `request_ns` is when its batch was asked for."""
-
-    epoch: int
-    batch: int
-    request_ns: int
-    wait_ns: int
-    step_ns: int
-
-
 @dataclass(slots=True)
 class LiveState:
     """How far a run has come and how fast it is; what is not known is None.
@@ -86,10 +73,9 @@ class LiveState:
     in it; `overall` is of all. Of an alternating run both are of the counted real blocks, of a
     replay of the kept batches. `wait_ns` is how long training has waited for the loader so far,
     warm-up included; `epoch_start_ns` and `last_epoch_start_ns` are the first waits of the first
-    epoch and of the last one, if there were more. `outlier_count` counts the outliers so far, and
-    `outliers` are the last ones. `silent_ns` is for how long no batch came, where that is far
-    longer than usual and the run has not said that it, or its recording, ended. `events` are the
-    last three.
+    epoch and of the last one, if there were more. `silent_ns` is for how long no batch came, where
+    that is far longer than usual and the run has not said that it, or its recording, ended.
+    `events` are the last three.
     """
 
     name: str = ""
@@ -106,53 +92,38 @@ class LiveState:
     wait_ns: int = 0
     epoch_start_ns: int | None = None
     last_epoch_start_ns: int | None = None
-    median_iteration_ns: float | None = None
-    outlier_count: int = 0
-    outliers: tuple[Outlier, ...] = ()
     events: tuple[str, ...] = ()
     ended: bool = False
     silent_ns: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Silence:
-    """For how long a run that goes on has got no batch, and what it is used to.
-
-    `longest_wait_ns` is the longest wait so far, and `longest_gap_ns` the longest time between two
-    batches, with the step between them; None where there was none. An epoch `is_open` where the
-    last one that had a batch has not ended, and before the first batch. What is known of the
-    process that writes the log is in `environment`.
-    """
-
-    silent_ns: int
-    longest_wait_ns: int | None
-    longest_gap_ns: int | None
-    is_open: bool
-    batches: int
-    environment: Mapping[str, Any]
 
 
 class LiveRun:
     """Takes the lines of a run log, checked, from the first on.
 
     `so_far` is what they told, without what depends on the time; `latest_ns` is the latest time
-    that one of them told.
+    that one of them told. `longest_wait_ns` is the longest wait, and `longest_gap_ns` the longest
+    time between two batches, with the step between them. An epoch `is_open` where the last one that
+    had a batch has not ended, and before the first batch.
     """
 
     def __init__(self) -> None:
         self.header: lines.Header | None = None
         self.so_far = LiveState()
         self.latest_ns = 0
-        self._warmup = 0
-        self._is_open, self._is_left = True, False  # left: what goes on is not recorded any more
+        self.longest_wait_ns = self.longest_gap_ns = 0
+        self.is_open = True
+        self._is_left = False  # what goes on is not recorded any more
         self._last_batch_ns = 0
-        self._longest_wait_ns: int | None = None
-        self._longest_gap_ns: int | None = None
         self._next: dict[int, int] = {}  # how many batches each open epoch has had
         self._open: dict[int, Columns] = {}  # and its last row, whose step goes on
         self._count, self._sums = 0, np.zeros(3)
         self._ended_ns = np.empty(0)  # when the last iterations ended, and their figures
         self._recent = np.empty((3, 0))
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        """What is known of the process that writes the log."""
+        return {} if self.header is None else self.header.environment
 
     def take(self, line: lines.Line) -> None:
         """Take the next line."""
@@ -162,19 +133,12 @@ class LiveRun:
                 self.header = line
                 so_far.name, so_far.mode, so_far.unit = line.name, line.mode, line.unit
                 so_far.created, so_far.epoch_batches = line.created, loader.length
-                self._warmup = line.warmup
-                # As in a report: of epochs that are over before the loader's queue is full.
-                if (
-                    loader.length
-                    and loader.length <= line.warmup <= (loader.prefetch_depth or 0) + 2
-                ):
-                    self._warmup = min(loader.length - 1, 1)
             case lines.Block() if line.request_ns:
                 self._take_block(line)
             case lines.EpochEnd():
                 self._close(line.epoch, line.request_ns)
                 self._next.pop(line.epoch, None)
-                self._is_open, self._is_left = False, line.cause == "unmeasured"
+                self.is_open, self._is_left = False, line.cause == "unmeasured"
                 self._reach((line.request_ns or 0) + (line.wait_ns or 0))
             case lines.Readings():
                 self._reach(max(line.time_ns, default=0))
@@ -184,40 +148,33 @@ class LiveRun:
             case lines.RunEnd():
                 so_far.ended = True
 
-    def state(self, quiet_ns: int) -> LiveState | None:
-        """The state `quiet_ns` after the log was last written; None without a header."""
-        if self.header is None:
-            return None
-        elapsed_ns = self.latest_ns + (0 if self.so_far.ended else quiet_ns)
-        silent_ns = elapsed_ns - self._last_batch_ns
-        usual_ns = SILENT_ITERATIONS * (self._sums[0] + self._sums[1]) / max(self._count, 1)
-        is_silent = silent_ns > max(SILENT_NS, usual_ns)
-        is_silent &= not self.so_far.ended and not self._is_left
-        recent = self._recent[:, self._ended_ns > elapsed_ns - RECENT_NS]
-        if not recent.size and not is_silent:
-            recent = self._recent[:, -1:]
-        return replace(
-            self.so_far,
-            elapsed_ns=elapsed_ns,
-            now=_rates(recent.shape[1], recent.sum(axis=1)),
-            overall=_rates(self._count, self._sums),
-            silent_ns=silent_ns if is_silent else None,
-        )
-
-    def silence(self, quiet_ns: int) -> Silence | None:
+    def silent_ns(self, quiet_ns: int) -> int | None:
         """How long no batch has come, `quiet_ns` after the log was last written.
 
         None without a header, and once the run or its recording has ended.
         """
         if self.header is None or self.so_far.ended or self._is_left:
             return None
-        return Silence(
-            self.latest_ns + quiet_ns - self._last_batch_ns,
-            self._longest_wait_ns,
-            self._longest_gap_ns,
-            self._is_open,
-            self.so_far.batches,
-            self.header.environment,
+        return self.latest_ns + quiet_ns - self._last_batch_ns
+
+    def state(self, quiet_ns: int) -> LiveState | None:
+        """The state `quiet_ns` after the log was last written; None without a header."""
+        if self.header is None:
+            return None
+        elapsed_ns = self.latest_ns + (0 if self.so_far.ended else quiet_ns)
+        silent_ns = self.silent_ns(quiet_ns)
+        usual_ns = SILENT_ITERATIONS * (self._sums[0] + self._sums[1]) / max(self._count, 1)
+        if silent_ns is not None and silent_ns <= max(SILENT_NS, usual_ns):
+            silent_ns = None
+        recent = self._recent[:, self._ended_ns > elapsed_ns - RECENT_NS]
+        if not recent.size and silent_ns is None:
+            recent = self._recent[:, -1:]
+        return replace(
+            self.so_far,
+            elapsed_ns=elapsed_ns,
+            now=_rates(recent.shape[1], recent.sum(axis=1)),
+            overall=_rates(self._count, self._sums),
+            silent_ns=silent_ns,
         )
 
     def _take_block(self, block: lines.Block) -> None:
@@ -227,18 +184,17 @@ class LiveRun:
         rows = steps_of([block]).replace(batch=np.arange(first, first + count))
         came_ns = rows.request_ns + rows.wait_ns
         gap_ns = int(np.diff(came_ns, prepend=self._last_batch_ns).max())
-        self._longest_gap_ns = max(self._longest_gap_ns or 0, gap_ns)
-        self._longest_wait_ns = max(self._longest_wait_ns or 0, *block.wait_ns)
+        self.longest_gap_ns = max(self.longest_gap_ns, gap_ns)
+        self.longest_wait_ns = max(self.longest_wait_ns, *block.wait_ns)
         self._last_batch_ns = max(self._last_batch_ns, int(came_ns[-1]))
         self._reach(int(came_ns[-1]))
-        self._is_open, self._is_left = True, False
+        self.is_open, self._is_left = True, False
         self._next[block.epoch] = first + count
         so_far.epoch, so_far.batch = block.epoch, first + count - 1
         so_far.batches += count
         is_real = block.arm == "real"
         so_far.wait_ns += sum(block.wait_ns) if is_real else 0
-        was_ready = self.header and self.header.loader.ready_batches and not block.epoch
-        if not first and not was_ready and (is_real or so_far.mode == "replay"):
+        if not first and (is_real or so_far.mode == "replay"):
             if so_far.epoch_start_ns is None:
                 so_far.epoch_start_ns = block.wait_ns[0]
             else:
@@ -254,29 +210,17 @@ class LiveRun:
             self._add(row.replace(step_ns=step_ns))
 
     def _add(self, rows: Columns) -> None:
-        """Add those `rows` that are steady, and judge each by the median up to then."""
-        so_far, mode = self.so_far, self.so_far.mode
-        counts = rows.pair != UNKNOWN if mode == "alternate" else rows.batch >= self._warmup
+        """Add those `rows` that are steady."""
+        mode, warmup = self.so_far.mode, 0 if self.header is None else self.header.warmup
+        counts = rows.pair != UNKNOWN if mode == "alternate" else rows.batch >= warmup
         counts = counts & (rows.arm == ARMS.index("ideal" if mode == "replay" else "real"))
         rows = rows.take(counts & (rows.step_ns != UNKNOWN))
-        if not len(rows):
-            return
-        iteration_ns = rows.wait_ns + rows.step_ns
         samples = np.where(rows.samples == UNKNOWN, np.nan, rows.samples)
         figures = np.array([rows.wait_ns, rows.step_ns, samples])
         self._count, self._sums = self._count + len(rows), self._sums + figures.sum(axis=1)
-        ended_ns = np.append(self._ended_ns, rows.request_ns + iteration_ns)
+        ended_ns = np.append(self._ended_ns, rows.request_ns + rows.wait_ns + rows.step_ns)
         self._ended_ns = ended_ns[-ITERATIONS_KEPT:]
         self._recent = np.append(self._recent, figures, axis=1)[:, -ITERATIONS_KEPT:]
-        if self._count < FEWEST_FOR_OUTLIERS:
-            return
-        so_far.median_iteration_ns = float(np.median(self._recent[0] + self._recent[1]))
-        long = rows.take(iteration_ns > OUTLIER_TIMES_MEDIAN * so_far.median_iteration_ns)
-        so_far.outlier_count += len(long)
-        names = ("epoch", "batch", "request_ns", "wait_ns", "step_ns")
-        last = zip(*(long[name][-OUTLIERS_KEPT:].tolist() for name in names), strict=True)
-        outliers = *so_far.outliers, *(Outlier(*values) for values in last)
-        so_far.outliers = outliers[-OUTLIERS_KEPT:]
 
     def _reach(self, time_ns: int) -> None:
         self.latest_ns = max(self.latest_ns, time_ns)

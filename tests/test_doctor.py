@@ -22,7 +22,7 @@ from tests.runs.given import make_header
 from tests.runs.tables import steps_table
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    pass
 
 MB, GB = 10**6, 10**9
 H100 = Driver("550.54.15", (12, 4), ("NVIDIA H100",) * 2)
@@ -110,56 +110,6 @@ def test_what_is_printed(on: Any, machine: Machine, code: int, printed: str) -> 
     assert run() == (code, printed, "")
 
 
-def line(
-    name: str, facts: dict[str, Any], loaded: Run | None = None, disk_free_bytes: int = 300 * GB
-) -> str:
-    """What is said of one thing on a machine that is FINE but for some facts."""
-    checks = checkup(replace(FINE, **facts), loaded, disk_free_bytes, [])
-    (check,) = (each for each in checks if each.name == name)
-    return f"{check.status}: {check.says}{'' if check.do is None else f': {check.do}'}"
-
-
-@pytest.mark.parametrize(
-    ("name", "facts", "text"),
-    [
-        (
-            "CPUs",
-            {"cpus_usable": 1},
-            (
-                "change: only 1 of 64 usable: ask for more: --cpus-per-task in Slurm, --cpus in "
-                "Docker, the CPU limit of the pod"
-            ),
-        ),
-        (
-            "threads",
-            {"threads": 1, "threads_from": "OMP_NUM_THREADS"},
-            "ok: torch uses up to 1 thread in the training process (OMP_NUM_THREADS=1)",
-        ),
-        ("open files", {"open_files": WITHOUT_LIMIT}, "ok: no limit"),
-        ("open files", {"open_files": 1160}, "ok: 1,160 at most"),
-        ("NVIDIA driver", {"driver": Driver("550.1")}, "ok: 550.1: no GPU"),
-        ("loaders", {}, "ok: none is installed that loadeval knows"),
-    ],
-)
-def test_a_machine_that_is_fine_but_for_some_facts(
-    name: str, facts: dict[str, Any], text: str
-) -> None:
-    assert line(name, facts) == text
-
-
-def test_a_disk_that_is_nearly_full() -> None:
-    assert line("disk", {}, disk_free_bytes=999_000_000) == (
-        "change: 999 MB free in this folder: free some, or write logs elsewhere with --output"
-    )
-
-
-def test_the_loaders_that_are_installed_here() -> None:
-    """Those of the packages that an adapter knows; of NVIDIA's namespace DALI alone."""
-    there = command.installed_loaders()
-    assert "torch" in there
-    assert "nvidia" not in there
-
-
 def made(workers: int | None = 8, start_method: str | None = "fork", **stages: int) -> Run:
     """A run of batches of half a GB."""
     number, none = np.arange(9), np.zeros(9, dtype=int)
@@ -177,24 +127,34 @@ def made(workers: int | None = 8, start_method: str | None = "fork", **stages: i
     return Run(make_header(loader=loader), steps, stages=Columns(of_stages))
 
 
+NOT_USED = "ok: 0 bytes free; not used by this loader"
+
+
 @pytest.mark.parametrize(
     ("name", "facts", "loaded", "text"),
     [
+        (
+            "CPUs",
+            {"cpus_usable": 1},
+            None,
+            (
+                "change: only 1 of 64 usable: ask for more: --cpus-per-task in Slurm, --cpus in "
+                "Docker, the CPU limit of the pod"
+            ),
+        ),
+        (
+            "threads",
+            {"threads": 1, "threads_from": "OMP_NUM_THREADS"},
+            None,
+            "ok: torch uses up to 1 thread in the training process (OMP_NUM_THREADS=1)",
+        ),
+        ("open files", {"open_files": WITHOUT_LIMIT}, None, "ok: no limit"),
+        ("NVIDIA driver", {"driver": Driver("550.1")}, None, "ok: 550.1: no GPU"),
         (
             "workers",
             {"cpus_usable": 8, "quota_cores": 4.5},
             made(),
             "change: 8 on 4.5 CPUs compete with each other and with training: use 4 or fewer",
-        ),
-        ("workers", {"cpus_usable": 9}, made(), "ok: 8 on 9 CPUs"),
-        (
-            "threads",
-            {"cpus_usable": 12, "driver": NONE},
-            made(),
-            (
-                "change: torch uses up to 12 threads in the training process (one per CPU), and 8 "
-                "workers one each, on 12 CPUs without a GPU: set OMP_NUM_THREADS=4"
-            ),
         ),
         (
             "shared memory",
@@ -205,16 +165,8 @@ def made(workers: int | None = 8, start_method: str | None = "fork", **stages: i
                 "of 500 MB need 8.50 GB"
             ),
         ),
-        *(
-            (
-                "shared memory",
-                {"shm_free_bytes": 0},
-                loaded,
-                "ok: 0 bytes free; not used by this loader",
-            )
-            for loaded in (made(0), made(start_method=None), made(pickled_bytes=GB // 4))
-        ),
-        ("open files", {"open_files": 196}, made(tensors=4), "ok: 196 at most"),
+        ("shared memory", {"shm_free_bytes": 0}, made(start_method=None), NOT_USED),
+        ("shared memory", {"shm_free_bytes": 0}, made(pickled_bytes=GB // 4), NOT_USED),
         (
             "open files",
             {"open_files": 195},
@@ -225,20 +177,16 @@ def made(workers: int | None = 8, start_method: str | None = "fork", **stages: i
                 "torch.multiprocessing.set_sharing_strategy('file_system')"
             ),
         ),
-        ("open files", {"open_files": 128}, made(pickled_bytes=GB), "ok: 128 at most"),
     ],
 )
-def test_a_machine_for_the_loader_of_a_run(
-    name: str, facts: dict[str, Any], loaded: Run, text: str
+def test_a_machine_that_is_fine_but_for_some_facts(
+    name: str, facts: dict[str, Any], loaded: Run | None, text: str
 ) -> None:
-    """What its batches take; not where workers are threads, or pickle what they load."""
-    assert line(name, facts, loaded) == text
-
-
-def test_a_run_that_cannot_be_read(tmp_path: Path) -> None:
-    code, out, err = run(tmp_path / "missing.jsonl")
-    assert (code, out) == (1, "")
-    assert "missing.jsonl" in err
+    """By itself, or for the loader of a run: threads, and what is pickled, need no memory."""
+    (check,) = (
+        each for each in checkup(replace(FINE, **facts), loaded, 300 * GB, []) if each.name == name
+    )
+    assert f"{check.status}: {check.says}{'' if check.do is None else f': {check.do}'}" == text
 
 
 def test_json(on: Any) -> None:
@@ -247,21 +195,12 @@ def test_json(on: Any) -> None:
     code, out, err = run("--json")
     told = json.loads(out)
     assert (code, err, told["ok"]) == (1, "", False)
-    assert told["checks"][:2] == [
-        {
-            "name": "CPUs",
-            "status": "ok",
-            "says": "64 of 64 usable, 2.5 of them at a time (cgroup quota)",
-            "do": None,
-        },
-        {
-            "name": "threads",
-            "status": "change",
-            "says": "torch uses up to 64 threads in the training process (one per CPU), but only "
-            "2.5 can run at a time",
-            "do": "set OMP_NUM_THREADS=2",
-        },
-    ]
+    assert told["checks"][0] == {
+        "name": "CPUs",
+        "status": "ok",
+        "says": "64 of 64 usable, 2.5 of them at a time (cgroup quota)",
+        "do": None,
+    }
     assert (told["machine"]["cpus"], told["machine"]["driver"]["gpus"]) == (64, [])
 
 

@@ -27,7 +27,7 @@ from loadeval.data.log import read_run
 from loadeval.errors import RunLogError
 from loadeval.estimate.epochs import first_waits
 from loadeval.estimate.gap import gap, throughput
-from loadeval.live import FollowedRun, LiveRun, LiveState, Outlier, Rates, Silence, together
+from loadeval.live import FollowedRun, LiveRun, LiveState, Rates, together
 from tests.builder import make_header
 from tests.runs.measured import record
 
@@ -85,7 +85,7 @@ def followed(path: Path) -> LiveState:
 def test_before_the_first_batch() -> None:
     """Without a header nothing is known, and with it no rate is 0."""
     assert LiveRun().state(0) is None
-    assert LiveRun().silence(0) is None
+    assert LiveRun().silent_ns(0) is None
     assert after(header(), block([]), quiet_s=3) == LiveState(
         name="a run",
         mode="log",
@@ -158,12 +158,6 @@ def test_a_run_is_silent_after_far_longer_than_usual(
     assert (state.now and state.now.batches) == now
 
 
-def test_the_time_of_a_run_that_ended_stands_still() -> None:
-    """It is that of its last batch."""
-    state = after(header(), block([0, 2]), RunEnd(2), quiet_s=1_000)
-    assert (state.ended, state.elapsed_ns) == (True, 3 * SECOND)
-
-
 @pytest.mark.parametrize(
     ("end", "batches", "elapsed_ns"),
     [
@@ -188,24 +182,10 @@ def test_epochs_at_once_are_told_apart() -> None:
 
 
 def test_only_real_blocks_count_of_an_alternating_run() -> None:
-    """Warm-ups and blocks with instruments are in no rate."""
+    """Warm-ups and blocks with instruments are in no rate; all waits but for kept ones add up."""
     counts = block([4, 6], pair=0), block([8], pair=0, instrumented=True)
-    assert counted(header("alternate"), block([0, 2]), *counts, block([9], arm="ideal")) == 2
-
-
-def test_only_what_was_kept_counts_of_a_replay() -> None:
-    """As in its report: the epoch before it was real."""
-    real, kept = block([0, 2, 4]), block([6, 8, 10], epoch=1, arm="ideal")
-    assert counted(header("replay", warmup=0), real, kept) == 2
-
-
-def test_short_epochs_count_from_their_second_batch() -> None:
-    """As in a report, where they are over before the loader's queue is full."""
-    short = header(length=3, warmup=5, prefetch_depth=4)
-    end = EpochEnd(0, "exhausted", 6 * SECOND, 0)
-    assert counted(short, block([0, 2, 4]), end) == 2
-    asked_for = header(length=3, warmup=7, prefetch_depth=4)
-    assert counted(asked_for, block([0, 2, 4]), end) == 0
+    lines = header("alternate"), block([0, 2]), *counts, block([9], arm="ideal")
+    assert (counted(*lines), after(*lines).wait_ns) == (2, 5 * SECOND)
 
 
 def test_what_is_not_known_is_no_rate() -> None:
@@ -216,44 +196,9 @@ def test_what_is_not_known_is_no_rate() -> None:
     assert no_time.overall is None
 
 
-def test_the_first_wait_is_that_of_the_loader() -> None:
-    """Not of batches that were ready when it was wrapped, nor of an epoch of kept ones."""
-    ready = after(header(ready_batches=2), block([0, 2]), block([5], epoch=1))
-    assert (ready.epoch_start_ns, ready.last_epoch_start_ns) == (SECOND, None)
-    kept = block([0, 2], arm="ideal", pair=0), block([5], wait_s=3, epoch=1, pair=0)
-    alternating = after(header("alternate"), *kept)
-    assert (alternating.epoch_start_ns, alternating.last_epoch_start_ns) == (3 * SECOND, None)
-
-
-def test_all_waits_for_the_loader_are_added_up() -> None:
-    """Those of the warm-up too, and not those for kept batches."""
-    lines = header("alternate"), block([0, 2]), block([4, 6], pair=0), block([8], arm="ideal")
-    assert after(*lines).wait_ns == 4 * SECOND
-
-
-def test_an_outlier_has_its_place() -> None:
-    state = after(header(warmup=0), block([*range(0, 40, 2), 50]), block([60]), block([70]))
-    assert (state.outlier_count, state.median_iteration_ns) == (3, 2 * SECOND)
-    assert state.outliers == (
-        Outlier(0, 19, 38 * SECOND, SECOND, 11 * SECOND),
-        Outlier(0, 20, 50 * SECOND, SECOND, 9 * SECOND),
-        Outlier(0, 21, 60 * SECOND, SECOND, 9 * SECOND),
-    )
-
-
-def test_the_last_five_outliers_and_three_events_are_kept() -> None:
-    """Whether they came together or apart."""
-    slow = block([*range(0, 400, 2), *range(400, 480, 10)])
-    state = after(header(), slow, *(Event(number, str(number)) for number in range(5)))
-    assert state.outlier_count == 7
-    assert [outlier.batch for outlier in state.outliers] == [202, 203, 204, 205, 206]
+def test_the_last_three_events_are_kept() -> None:
+    state = after(header(), *(Event(number, str(number)) for number in range(5)))
     assert state.events == ("2", "3", "4")
-
-
-def test_before_there_are_twenty_iterations_nothing_is_an_outlier() -> None:
-    few = header(warmup=0), block([*range(0, 36, 2), 80])
-    assert after(*few).median_iteration_ns is None
-    assert after(*few, block([82, 84, 90])).outlier_count == 1
 
 
 def test_what_is_held_does_not_grow() -> None:
@@ -266,35 +211,23 @@ def test_what_is_held_does_not_grow() -> None:
     assert held[-1] <= 1.01 * held[0]
 
 
-def test_how_long_no_batch_came() -> None:
-    """With what is usual: the longest wait, and the longest time between two batches."""
-    run = taken(header(), block([0, 2, 10]), block([12], wait_s=3))
-    expected = Silence(5 * SECOND, 3 * SECOND, 8 * SECOND, True, 4, {"pid": 7})
-    assert run.silence(5 * SECOND) == expected
-    run.take(RunEnd(4))
-    assert run.silence(5 * SECOND) is None
-
-
-def test_an_epoch_is_open_from_the_start_to_its_end() -> None:
+def test_what_is_usual_is_known_of_a_silence() -> None:
+    """The longest wait, the longest time between two batches, and whether an epoch is open."""
     run = taken(header())
-    expected = Silence(5 * SECOND, None, None, True, 0, {"pid": 7})
-    assert run.silence(5 * SECOND) == expected
-    ended = block([0]), EpochEnd(0, "exhausted", 4 * SECOND, 1)
-    for line, is_open in zip((*ended, block([5], epoch=1)), (True, False, True), strict=True):
-        run.take(line)
-        silence = run.silence(0)
-        assert silence is not None
-        assert silence.is_open == is_open
-
-
-def test_what_is_not_recorded_any_more_is_not_silent() -> None:
-    """Until another epoch is recorded."""
-    run = taken(header(), block([0]), EpochEnd(0, "unmeasured", 4 * SECOND, 0))
-    assert run.silence(SECOND) is None
-    run.take(block([9], epoch=1))
-    silence = run.silence(5 * SECOND)
-    assert silence is not None
-    assert silence.silent_ns == 5 * SECOND
+    assert (run.silent_ns(5 * SECOND), run.is_open) == (5 * SECOND, True)
+    run = taken(header(), block([0, 2, 10]), block([12], wait_s=3))
+    assert run.silent_ns(5 * SECOND) == 5 * SECOND
+    assert (run.longest_wait_ns, run.longest_gap_ns) == (3 * SECOND, 8 * SECOND)
+    run.take(EpochEnd(0, "exhausted", 16 * SECOND, 1))
+    assert not run.is_open
+    run.take(block([17], epoch=1))
+    assert run.is_open
+    run.take(EpochEnd(1, "unmeasured", 19 * SECOND, 0))
+    assert run.silent_ns(SECOND) is None
+    run.take(block([25], epoch=2))
+    assert run.silent_ns(SECOND) == SECOND
+    run.take(RunEnd(6))
+    assert run.silent_ns(SECOND) is None
 
 
 def test_a_job_waits_no_less_than_the_rank_that_waits_most() -> None:

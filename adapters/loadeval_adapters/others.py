@@ -207,7 +207,6 @@ class DatasetsAdapter(OtherAdapter):
         },
         methods={"iter": DatasetBatches},
         inside=("datasets",),
-        is_dataset=True,
     )
     setting_names: ClassVar[dict[str, str]] = {
         "num_shards": "dataset.to_iterable_dataset(num_shards=...), reshard() of a stream, and "

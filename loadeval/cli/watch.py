@@ -41,9 +41,8 @@ def watch(
 ) -> None:
     """Follow the run log of a running training.
 
-    Throughput and time waiting, over the last minute and the whole run, epoch start, and the last
-    iterations over twice the median; and why no batch comes, where none does. Ends when the run
-    does, and with Ctrl-C.
+    Throughput and time waiting, over the last minute and the whole run, and epoch start; and why no
+    batch comes, where none does. Ends when the run does, and with Ctrl-C.
     """
     if as_json and not once:
         raise typer.BadParameter("--json prints one state: give it with --once")
@@ -157,20 +156,11 @@ def screen(ranks: Ranks) -> list[Section]:
 def _of_run(state: LiveState) -> Section:
     recent = "now" if state.now is None else f"last {words.span(state.now.elapsed_ns)}"
     rates = _rates(state.now, state.unit), _rates(state.overall, state.unit)
-    starts, outliers = words.NOT_MEASURED, f"{words.NOT_MEASURED}, too few batches"
+    starts = words.NOT_MEASURED
     if state.epoch_start_ns is not None:
         starts = f"{words.duration(state.epoch_start_ns)} in the first epoch"
         if state.last_epoch_start_ns is not None:
             starts += f", {words.duration(state.last_epoch_start_ns)} in the last"
-    if state.median_iteration_ns is not None:
-        count = words.counted(state.outlier_count, "iteration")
-        outliers = f"{count} over twice the median of {words.duration(state.median_iteration_ns)}"
-    last = [
-        f"epoch {each.epoch:,}, batch {each.batch:,}, {words.span(each.request_ns)} after the "
-        f"start: {words.duration(each.wait_ns + each.step_ns)}, of which "
-        f"{words.duration(each.wait_ns)} waiting"
-        for each in state.outliers
-    ]
     total = words.counted(state.batches, "batch", "batches")
     progress = Text(
         f"{_progress([state])}; {total} in total", "caution" if state.silent_ns else "plain"
@@ -182,8 +172,7 @@ def _of_run(state: LiveState) -> Section:
             progress,
             Text(""),
             Table(("", recent, "whole run"), table),
-            Facts([("epoch start", starts), ("outliers", outliers)]),
-            *(Text(each, "entry") for each in last),
+            Facts([("epoch start", starts)]),
             *(Text(f"event: {message}") for message in state.events),
         ],
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import resource
 import signal
 import subprocess
@@ -20,7 +19,7 @@ import psutil
 
 from loadeval.data.folder import ProcessRecord, processes_in
 from loadeval.data.redaction import share_salt
-from loadeval.errors import LoadevalError, warn
+from loadeval.errors import LoadevalError
 from loadeval.launch import loadeval_inject
 from loadeval.launch.settings import RunSettings
 from loadeval.live import FollowedRun
@@ -38,8 +37,6 @@ GRACE_S = 15.0
 """How long a program has to end after SIGINT, before SIGTERM."""
 RANKS_S = 10.0
 """How much later than the first rank the others may have served as many batches."""
-CLOCKS_DIFFER_MS = 2000
-"""Two processes may differ by so much on when a third was started, when the clock is set."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """A shell's exit codes for a command that does not exist, or cannot be executed."""
 
@@ -106,17 +103,13 @@ def run(
     if stop_after is not None:
         is_enough = ServedBatches(folder, stop_after)
     received: list[int] = []
-    early: list[int] = []
-    children: list[subprocess.Popen[bytes]] = []
+    child: subprocess.Popen[bytes] | None = None
 
     def pass_on(number: int, _: object) -> None:
         received.append(number)
-        if number in {signal.SIGINT, signal.SIGQUIT} and _is_in_foreground():
-            return
-        for child in children:
+        of_terminal = number in {signal.SIGINT, signal.SIGQUIT} and _is_in_foreground()
+        if child is not None and not of_terminal:
             child.send_signal(number)
-        if not children:
-            early.append(number)
 
     # What we ignore, as under nohup, the child ignores too.
     numbers = [number for number in FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
@@ -128,9 +121,8 @@ def run(
             )
         except OSError as error:
             raise CannotStartError(command[0], error) from error
-        children.append(child)
-        for number in early:
-            child.send_signal(number)
+        for number in received.copy():  # before it was there
+            pass_on(number, None)
         ended = _run_until(child, folder, is_enough, is_hanging, before_end)
         return replace(ended, was_interrupted=signal.SIGINT in received)
     finally:
@@ -165,19 +157,21 @@ def end_like(code: int) -> NoReturn:
 def why_nothing(folder: Path, code: int = 0) -> str:
     """Why `folder` has no log of a command that ended with `code`, and what to do about it."""
     how = f"exit code {code}" if code >= 0 else f"signal {-code}"
-    told: dict[str, str] = {}
-    for mark in (loadeval_inject.REFUSED_MARK, loadeval_inject.FAILED_MARK):
+
+    def told(mark: str) -> str | None:
         with suppress(OSError):
             text = (folder / mark).read_text(encoding="utf-8", errors="replace")
             # On a full disk a file can be created but not written.
-            unknown = "a program failed to measure its loader, and could not write down why"
-            told[mark] = next(iter(text.splitlines()), unknown)
-    if loadeval_inject.REFUSED_MARK in told:
-        why = told[loadeval_inject.REFUSED_MARK]
-    elif loadeval_inject.FAILED_MARK in told:
+            return text.partition("\n")[0] or "a program could not write down why"
+        return None
+
+    failed = told(loadeval_inject.FAILED_MARK)
+    if refused := told(loadeval_inject.REFUSED_MARK):
+        why = refused
+    elif failed:
         why = (
-            f"{told[loadeval_inject.FAILED_MARK]}. Is loadeval installed in the Python of the "
-            "program, and is the folder writable?"
+            f"{failed}. Is loadeval installed in the Python of the program, and is the folder "
+            "writable?"
         )
     elif not (folder / loadeval_inject.PYTHON_MARK).exists():
         why = (
@@ -241,7 +235,7 @@ def _run_until(
             _signal(hung, signal.SIGKILL)
         elif not hung and is_hanging():
             kill_s = time.monotonic() + GRACE_S
-            hung = [command, *command.children(recursive=True)]
+            hung = _with_all_below(command)
             _signal(hung, signal.SIGTERM)
         if is_enough is None:
             continue
@@ -253,8 +247,10 @@ def _run_until(
                 (folder / loadeval_inject.ENDED_MARK).touch()
         if stopped_s is None:
             continue
-        # A launcher gets no signal: it would kill its ranks. One may only now begin.
-        training = _training_processes(command, recorded)
+        # A launcher gets no signal: it would kill its ranks. One may only now begin. What is not
+        # below the command gets none, whatever a file says.
+        pids = {record.pid for record in recorded if not record.ended}
+        training = {process for process in _with_all_below(command) if process.pid in pids}
         if not training and not signalled:
             training = {command}
         new, signalled = training - signalled, signalled | training
@@ -264,52 +260,24 @@ def _run_until(
             was_stopped |= _signal(signalled | {command}, signal.SIGTERM)
 
 
-def _training_processes(
-    command: psutil.Process, recorded: Iterable[ProcessRecord]
-) -> set[psutil.Process]:
-    """The processes of `command` that have `recorded` themselves, and have not ended.
-
-    Nothing else may get a signal: what a file names may be a process of somebody else, which has
-    its number by now, or has it outside of the namespace in which the program is process 1.
-    """
-    starts = {
-        record.pid: record.started_ms
-        for record in recorded
-        if not record.ended and record.started_ms is not None
-    }
-    found: set[psutil.Process] = set()
+def _with_all_below(command: psutil.Process) -> list[psutil.Process]:
     with suppress(psutil.NoSuchProcess):
-        for process in [command, *command.children(recursive=True)]:
-            pids = {process.pid}
-            with suppress(OSError, psutil.NoSuchProcess):
-                started_ms = process.create_time() * 1000
-                status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
-                # Its number, and those that it has in namespaces within ours.
-                within = re.search(r"^NSpid:(.*)$", status, re.MULTILINE)
-                pids |= set(map(int, within[1].split())) if within else set()
-                if any(
-                    abs(starts[pid] - started_ms) < CLOCKS_DIFFER_MS for pid in pids & starts.keys()
-                ):
-                    found.add(process)
-    return found
+        return [command, *command.children(recursive=True)]
+    return [command]
 
 
 def _signal(processes: Iterable[psutil.Process], number: int) -> bool:
-    """Send a signal to each; whether one could be sent. What could not is said."""
+    """Send a signal to each; whether one could be sent."""
     is_sent = False
     for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            try:
-                process.send_signal(number)
-                is_sent = True
-            except psutil.AccessDenied:
-                name = signal.Signals(number).name
-                warn(f"no permission to send {name} to process {process.pid}, which goes on")
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            process.send_signal(number)
+            is_sent = True
     return is_sent
 
 
 class ServedBatches:
-    """Whether the training loaders of all ranks have served `batches`.
+    """Whether the training loaders of all ranks that iterate one have served `batches`.
 
     Ranks that are RANKS_S later than the first are not waited for.
     """
@@ -319,22 +287,16 @@ class ServedBatches:
     ) -> None:
         self._folder, self._batches, self._now_s = folder, batches, now_s
         self._ranks: dict[str, FollowedRun] = {}
-        self._reached_s: float | None = None
+        self._reached_s = math.inf
 
     def __call__(self, recorded: Sequence[ProcessRecord]) -> bool:
         """Asked of the processes that iterate loaders."""
-        reached, ranks = 0, 1
-        for record in recorded:
-            if record.main is None:
-                continue
-            log = record.main.log
+        logs = [record.main.log for record in recorded if record.main is not None]
+        reached = 0
+        for log in logs:
             rank = self._ranks.setdefault(log, FollowedRun(self._folder / log))
             with suppress(OSError, LoadevalError):  # the program may remove or damage its log
                 reached += rank.read() and rank.run.so_far.batches >= self._batches
-            environment = {} if rank.run.header is None else rank.run.header.environment
-            size = environment.get("world_size")
-            ranks = max(ranks, size if isinstance(size, int) else 1)
-        if reached and self._reached_s is None:
-            self._reached_s = self._now_s()
-        is_late = self._reached_s is not None and self._now_s() - self._reached_s > RANKS_S
-        return bool(reached) and (reached >= ranks or is_late)
+        if reached:
+            self._reached_s = min(self._reached_s, self._now_s())
+        return bool(reached) and (reached == len(logs) or self._now_s() - self._reached_s > RANKS_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -21,13 +21,10 @@ LONGEST_NAME = 80
 """Of a folder for logs: a command's line may be longer than the name of a file can be."""
 
 
-def with_roles(
-    records: Iterable[LoaderRecord], datasets: Container[str] = ()
-) -> tuple[LoaderRecord, ...]:
+def with_roles(records: Iterable[LoaderRecord]) -> tuple[LoaderRecord, ...]:
     """The records with their roles. Training had gradients, and steps if any loader had some.
 
-    Programs also iterate datasets for other purposes: a log in `datasets` is training only if
-    optimizers made steps on it. Other records keep their role.
+    Other records keep their role.
     """
     records = tuple(records)
     are_steps = any(record.optimizer_steps for record in records)
@@ -35,8 +32,7 @@ def with_roles(
     def role(record: LoaderRecord) -> Role:
         if record.has_gradients is False:
             return "validation"
-        may_train = not are_steps and record.log not in datasets
-        return "training" if record.optimizer_steps or may_train else record.role
+        return "training" if record.optimizer_steps or not are_steps else record.role
 
     return tuple(replace(record, role=role(record)) for record in records)
 
@@ -68,9 +64,12 @@ def loaders_in(folder: Path) -> list[tuple[LoaderRecord, Run]]:
 
 def claimed_name(folder: Path, rank: int) -> str:
     """A name that no other process has in `folder`: rank0, or rank0-run2. Raises OSError."""
-    return _made(
-        folder / f"rank{rank}", "-run", ".json", lambda path: path.touch(exist_ok=False)
-    ).stem
+    for number in count(1):
+        name = f"rank{rank}" if number == 1 else f"rank{rank}-run{number}"
+        with suppress(FileExistsError):
+            (folder / f"{name}.json").touch(exist_ok=False)
+            return name
+    raise AssertionError  # pragma: no cover - the numbers do not end
 
 
 def new_folder(name: str, time: str, output: Path | None = None) -> Path:
@@ -80,21 +79,20 @@ def new_folder(name: str, time: str, output: Path | None = None) -> Path:
     Raises UsageError if `output` holds something already, RunLogError if it cannot be made.
     """
     try:
-        if output is not None:
-            output.mkdir(parents=True, exist_ok=True)
-            if any(output.iterdir()):
-                raise UsageError(
-                    f"{output} is not empty, and measurements are not overwritten; expected a new "
-                    "or an empty folder"
-                )
-            return output.absolute()
-        stem = f"{re.sub(r'[^A-Za-z0-9._-]+', '_', name)[:LONGEST_NAME]}-{time}"
-        try:
-            PARENT.mkdir(exist_ok=True)
-            return _made(PARENT / stem, "-", "", Path.mkdir).absolute()
-        except OSError:  # the folder that we are in cannot be written, or is gone
-            temporary = Path(mkdtemp(prefix=f"{PARENT.name}-")).absolute()
-            return _made(temporary / stem, "-", "", Path.mkdir)
+        if output is None:
+            stem = f"{re.sub(r'[^A-Za-z0-9._-]+', '_', name)[:LONGEST_NAME]}-{time}"
+            try:
+                PARENT.mkdir(exist_ok=True)
+                return _numbered(PARENT / stem).absolute()
+            except OSError:  # the folder that we are in cannot be written, or is gone
+                return _numbered(Path(mkdtemp(prefix=f"{PARENT.name}-")).absolute() / stem)
+        output.mkdir(parents=True, exist_ok=True)
+        if any(output.iterdir()):
+            raise UsageError(
+                f"{output} is not empty, and measurements are not overwritten; expected a new or "
+                "an empty folder"
+            )
+        return output.absolute()
     except OSError as error:
         raise RunLogError(
             f"cannot make a folder for the logs: {error}; name one that can be written with "
@@ -102,12 +100,11 @@ def new_folder(name: str, time: str, output: Path | None = None) -> Path:
         ) from error
 
 
-def _made(path: Path, before_number: str, suffix: str, make: Callable[[Path], object]) -> Path:
-    """What `make` has made at `path`, with a number where that exists."""
+def _numbered(path: Path) -> Path:
+    """A new folder at `path`, with a number where that exists."""
     for number in count(1):
-        end = suffix if number == 1 else f"{before_number}{number}{suffix}"
-        free = path.with_name(f"{path.name}{end}")
+        folder = path if number == 1 else path.with_name(f"{path.name}-{number}")
         with suppress(FileExistsError):
-            make(free)
-            return free
+            folder.mkdir()
+            return folder
     raise AssertionError  # pragma: no cover - the numbers do not end

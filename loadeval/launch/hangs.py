@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,10 +21,10 @@ import psutil
 
 from loadeval.attach.hang import Hang, hang_of, hang_of_job, stacks_text
 from loadeval.attach.marks import declared_marks
-from loadeval.data.redaction import is_hidden
+from loadeval.data.redaction import placeholder, run_salt
 from loadeval.data.run import SECOND_NS
 from loadeval.errors import LoadevalError
-from loadeval.live import FollowedRun, Silence
+from loadeval.live import FollowedRun, LiveRun
 from loadeval.probes.looks import Look, look_at
 
 TIMES_LONGEST_WAIT = 10
@@ -38,7 +39,6 @@ AGAIN = 3
 """Where it is no hang yet, it is looked at again after the limit's time divided by this."""
 TIMES_LONGEST_GAP = 3
 """A step is long that takes so many times the longest time between two batches."""
-MOST_FILES = 100
 
 
 class Found(NamedTuple):
@@ -53,7 +53,7 @@ class Found(NamedTuple):
     path: Path | None
 
 
-class QuietTraining(NamedTuple):
+class Training(NamedTuple):
     """A process that trains, by the logs of its loaders: for how long it got no batch from any.
 
     From `limit_ns` on that may be a hang, and from `long_step_ns` on a step that began within an
@@ -84,22 +84,23 @@ class HangWatch:
         *,
         redact: bool = False,
         now_s: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
         look_at: Callable[[int], Look | None] = look_at,
     ) -> None:
         self._path, self._hang_after_s = path, hang_after_s
         self._redact = redact
-        self._now_s, self._look_at = now_s, look_at
+        self._now_s, self._sleep, self._look_at = now_s, sleep, look_at
         self._logs: dict[Path, FollowedRun] = {}
-        self._host = socket.gethostname()
-        self._due_s = self._again_s = 0.0
-        self._first: dict[int, tuple[int, Look]] = {}
+        host = socket.gethostname()
+        self._hosts = {host, placeholder("host", host, run_salt())}
+        self._due_s = 0.0
         self._said: set[tuple[int, int, bool]] = set()  # of processes: batches, and whether it hung
 
     def look(self) -> Found | None:
         """What was found, once in each silence; once more where it becomes a hang.
 
-        To be called often: it does something only when that is due. Raises OSError where the folder
-        cannot be read.
+        To be called often: it does something only when that is due, and takes some seconds where no
+        batch comes. Raises OSError where the folder cannot be read.
         """
         now_s = self._now_s()
         if now_s < self._due_s:
@@ -108,31 +109,26 @@ class HangWatch:
         trainings = self._trainings(now_s)
         quiet = [each for each in trainings if each.silent_ns >= each.limit_ns]
         unsaid = [each for each in quiet if (each.pid, each.batches, True) not in self._said]
-        if not unsaid or now_s < self._again_s:
-            self._first = self._first if unsaid else {}
+        if not unsaid:
             return None
         # Other ranks wait for those, or are waited for.
         least_ns = min(each.silent_ns for each in unsaid) // 2
         involved = [each for each in trainings if each.silent_ns >= least_ns]
         limit_s = min(each.limit_ns for each in unsaid) / SECOND_NS
-        looks = ((each, self._look_at(each.pid)) for each in involved)
-        last = {each.pid: (each.batches, look) for each, look in looks if look is not None}
-        if not self._first:
-            self._first = last
-            self._due_s = now_s + min(max(limit_s / 10, SHORTEST_S), LONGEST_S)
-            return None
-        first, self._first = self._first, {}
-        self._again_s = now_s + max(limit_s / AGAIN, SHORTEST_S)
+        first = [self._look_at(each.pid) for each in involved]
+        self._sleep(min(max(limit_s / 10, SHORTEST_S), LONGEST_S))
+        now_s = self._now_s()
+        self._due_s = now_s + max(limit_s / AGAIN, SHORTEST_S)
+        later = {each.pid: each for each in self._trainings(now_s)}
         ranks: dict[int, Hang] = {}
         stacks: list[Look] = []
-        for each in involved:
-            batches, before = first.get(each.pid, (None, None))
-            if before is None or each.pid not in last or batches != each.batches:
+        for each, before in zip(involved, first, strict=True):
+            now, after = later.get(each.pid), self._look_at(each.pid)
+            if before is None or after is None or now is None or now.batches != each.batches:
                 continue
-            look = last[each.pid][1]
-            hang = hang_of([before, look], declared_marks(), each.silent_ns)
+            hang = hang_of([before, after], declared_marks(), now.silent_ns)
             ranks[each.pid] = replace(hang, rank=each.rank, batches=each.batches)
-            stacks.append(look)
+            stacks.append(after)
         if any(each.pid not in ranks for each in unsaid):
             return None  # it has ended, or got a batch meanwhile
         hangs = tuple(ranks.values())
@@ -142,43 +138,41 @@ class HangWatch:
         is_short = hang.cause == "step" and hang.silent_ns <= long_step_ns
         if is_short or (was_said and not hang.is_hang):
             return None
-        self._said |= {(each.pid, each.batches, False) for each in involved}
-        self._said |= {(each.pid, each.batches, hang.is_hang) for each in involved}
+        for is_hang in (False, hang.is_hang):
+            self._said |= {(each.pid, each.batches, is_hang) for each in involved}
         return Found(hang, hangs, self._written(hangs, stacks))
 
-    def _trainings(self, now_s: float) -> list[QuietTraining]:
+    def _trainings(self, now_s: float) -> list[Training]:
         """The processes of this machine that go on, by what their logs say."""
-        silences: dict[int, list[Silence]] = defaultdict(list)
+        loaders: dict[int, list[tuple[LiveRun, int]]] = defaultdict(list)
         for path in sorted(self._path.glob("*.jsonl")) if self._path.is_dir() else [self._path]:
             followed = self._logs.setdefault(path, FollowedRun(path))
-            silence = None
             with suppress(LoadevalError):  # it may be damaged, or another file
-                if followed.read():
-                    silence = followed.run.silence(followed.quiet_ns(now_s))
-            if silence is None:
+                followed.read()
+            run = followed.run
+            silent_ns = run.silent_ns(followed.quiet_ns(now_s))
+            if silent_ns is None or run.environment.get("host") not in self._hosts:
                 continue
-            pid, host = (silence.environment.get(name) for name in ("pid", "host"))
-            if not isinstance(pid, int) or not psutil.pid_exists(pid):
-                continue
-            if host == self._host or (is_hidden(host) and _has_open(pid, path)):
-                silences[pid].append(silence)
+            pid = run.environment.get("pid")
+            if isinstance(pid, int) and psutil.pid_exists(pid):
+                loaders[pid].append((run, silent_ns))
         trainings = []
-        for pid, each in silences.items():
-            limit_ns: float = TIMES_LONGEST_WAIT * max(it.longest_wait_ns or 0 for it in each)
+        for pid, each in loaders.items():
+            runs = [run for run, _ in each]
+            limit_ns: float = TIMES_LONGEST_WAIT * max(run.longest_wait_ns for run in runs)
             limit_ns = max(limit_ns, LEAST_NS)
             if self._hang_after_s is not None:
                 limit_ns = self._hang_after_s * SECOND_NS
-            long_step_ns = TIMES_LONGEST_GAP * max(it.longest_gap_ns or 0 for it in each)
-            environment = each[0].environment
-            rank, world_size = (environment.get(name) for name in ("rank", "world_size"))
-            training = QuietTraining(
+            long_step_ns = TIMES_LONGEST_GAP * max(run.longest_gap_ns for run in runs)
+            rank, size = (runs[0].environment.get(name) for name in ("rank", "world_size"))
+            training = Training(
                 pid,
                 rank if isinstance(rank, int) else None,
-                world_size if isinstance(world_size, int) else 1,
-                min(it.silent_ns for it in each),
+                size if isinstance(size, int) else 1,
+                min(silent_ns for _, silent_ns in each),
                 limit_ns,
-                long_step_ns if any(it.is_open for it in each) else math.inf,
-                sum(it.batches for it in each),
+                long_step_ns if any(run.is_open for run in runs) else math.inf,
+                sum(run.so_far.batches for run in runs),
             )
             trainings.append(training)
         return trainings
@@ -187,21 +181,11 @@ class HangWatch:
         """The new file with all stacks, beside the logs; None where it cannot be written."""
         is_folder = self._path.is_dir()
         stem = self._path / "hang" if is_folder else self._path.with_name(f"{self._path.stem}-hang")
-        for number in range(1, MOST_FILES):
-            path = Path(f"{stem}-{number}.txt")
-            try:
-                with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
-                    file.write(stacks_text(ranks, looks, redact=self._redact))
-            except FileExistsError:
-                continue
-            except OSError:
-                return None
-            return path
-        return None
-
-
-def _has_open(pid: int, path: Path) -> bool:
-    """Whether that process of this machine has the file at `path` open."""
-    with suppress(psutil.Error):
-        return any(file.path == str(path.resolve()) for file in psutil.Process(pid).open_files())
-    return False
+        paths = (Path(f"{stem}-{number}.txt") for number in count(1))
+        path = next(path for path in paths if not path.exists())
+        try:
+            text = stacks_text(ranks, looks, redact=self._redact)
+            path.write_text(text, encoding="utf-8", errors="backslashreplace")
+        except OSError:
+            return None
+        return path

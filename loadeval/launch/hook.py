@@ -9,34 +9,30 @@ that measure are imported when it does.
 
 from __future__ import annotations
 
-import functools
+import multiprocessing
 import os
 import sys
 import weakref
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
+from functools import partial, wraps
 from pkgutil import resolve_name
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from loadeval.adapter import PLACES, Watch, made_at
 from loadeval.launch.loadeval_inject import FOLDER, Finder, failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Mapping
-    from types import FrameType
+    from loadeval.launch.session import OneLoader, Session
 
-    from loadeval.launch.one_loader import OneLoader
-    from loadeval.launch.session import Session
+Method = Callable[..., Iterator[Any]]
 
-    Method = Callable[..., Iterator[Any]]
-
-SPAWNED = ("--multiprocessing-fork", "multiprocessing.forkserver")
-"""What the arguments of a process contain if multiprocessing started it."""
 PYTHONS_OWN = os.path.dirname(os.__file__)  # noqa: PTH120 - frames have such names, and pathlib takes 5 ms
 OWN = {"loadeval", "loadeval_adapters"}
 
 
-class _Hook:
+class State:
     """What is patched in this process, and for whom.
 
     `session` measures all loaders, and each of `ones` a single one. `watched` has what adapters
@@ -48,9 +44,9 @@ class _Hook:
         self.ones: list[OneLoader] = []
         self.is_off = False
         self.pid = os.getpid()
-        self.replaced: list[tuple[type, str, Any, Any]] = []
+        self.replaced: dict[tuple[type, str], tuple[Any, Any]] = {}
         self.watched: dict[str, Watch] = {}
-        self.finders: list[Any] = []
+        self.finder: Finder | None = None
 
     def declared(self, name: str) -> set[Any]:
         """All values of one attribute of these declarations."""
@@ -58,7 +54,7 @@ class _Hook:
         return {value for watch in watches for value in getattr(watch, name)}
 
 
-_hook = _Hook()
+state = State()
 
 
 def patch(name: str, adapter: str | None = None) -> list[str]:
@@ -69,14 +65,14 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
     module = sys.modules.get(name)
     if module is None:  # it has removed itself
         return []
-    _hook.pid = os.getpid()
+    state.pid = os.getpid()
     if adapter is None:
-        watch = _hook.watched[name]
+        watch = state.watched[name]
         for loader in (watch.classes or {}).get(name, ()):
             _patch_loader(getattr(module, loader), watch)
         return []
     watch = getattr(resolve_name(adapter), "watch", Watch())
-    _hook.watched[name] = watch
+    state.watched[name] = watch
     if watch.classes is None:
         for kind in [value for value in vars(module).values() if isinstance(value, type)]:
             # A class that it imports from elsewhere, such as deque, is not its own loader.
@@ -84,48 +80,36 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
             if is_own and callable(vars(kind).get("__iter__")):
                 _patch_loader(kind, watch)
     declared = list(watch.classes or ())
-    _hook.watched |= dict.fromkeys(declared, watch)
+    state.watched |= dict.fromkeys(declared, watch)
     return declared
 
 
 def use(session: Session, adapters: Mapping[str, str]) -> None:
     """Measure all loaders of these adapters with `session`, whenever they are imported."""
-    _hook.session, _hook.is_off, _hook.pid = session, False, os.getpid()
-    finder = Finder(adapters, lambda name: patch(name, adapters.get(name)))
-    sys.meta_path.insert(0, finder)
-    _hook.finders.append(finder)
+    state.session, state.is_off, state.pid = session, False, os.getpid()
+    state.finder = Finder(adapters, patch)
+    sys.meta_path.insert(0, state.finder)
 
 
 def add(one: OneLoader, adapters: Mapping[str, str]) -> None:
     """Measure one loader of these adapters, which is imported, and those built from it."""
-    if _hook.session is None and not os.environ.get(FOLDER):
-        _hook.is_off = True  # no command measures this process
-    _hook.ones.append(one)
-    Finder(adapters, lambda name: patch(name, adapters.get(name)))
-
-
-def current() -> Session | None:
-    """The session of this process, if there is one."""
-    return _hook.session
+    if state.session is None and not os.environ.get(FOLDER):
+        state.is_off = True  # no command measures this process
+    state.ones.append(one)
+    Finder(adapters, patch)
 
 
 def end_session() -> None:
     """Measure nothing more with the session."""
-    _hook.session, _hook.is_off = None, True
-    sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in _hook.finders]
-    _hook.finders.clear()
+    state.session, state.is_off = None, True
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not state.finder]
     _restore()
 
 
 def remove(one: OneLoader) -> None:
     """Measure it no more."""
-    _hook.ones.remove(one)
+    state.ones.remove(one)
     _restore()
-
-
-def ones() -> list[OneLoader]:
-    """The single loaders that are measured; the last one is the newest."""
-    return list(_hook.ones)
 
 
 def _patch_loader(kind: type, watch: Watch) -> None:
@@ -152,7 +136,7 @@ def _patch_loader(kind: type, watch: Watch) -> None:
 
 def _patch_class(kind: type) -> None:
     original, make = vars(kind).get("__iter__"), vars(kind).get("__init__")
-    is_outside = kind.__module__.startswith(tuple(_hook.declared("outside")))
+    is_outside = kind.__module__.startswith(tuple(state.declared("outside")))
     if not callable(original) or is_outside:
         return
     _replace(kind, "__iter__", _measured(kind, "__iter__", original))
@@ -162,30 +146,27 @@ def _patch_class(kind: type) -> None:
 
 
 def _replace(kind: type, name: str, ours: Any) -> None:
-    """Put `ours` there, unless one of ours is there, or below what another tool put there."""
-    for replaced, of_name, earlier, original in _hook.replaced:
-        if replaced is kind and of_name == name:
-            if vars(kind).get(name) is original:  # another tool took ours out
-                setattr(kind, name, earlier)
-            return
-    _hook.replaced.append((kind, name, ours, vars(kind).get(name)))
-    setattr(kind, name, ours)
+    """Put `ours` there, unless one of ours is."""
+    if (kind, name) not in state.replaced:
+        state.replaced[kind, name] = ours, vars(kind).get(name)
+        setattr(kind, name, ours)
 
 
 def _restore() -> None:
-    """Restore the classes once nothing is measured, but for what another tool has replaced."""
-    if _hook.ones or not _hook.is_off:
+    """Restore the classes once nothing is measured, but for what another tool has replaced.
+
+    One of ours below that passes on to the original, and to one of ours above where there is one.
+    """
+    if state.ones or not state.is_off:
         return
-    kept = []
-    for kind, name, ours, original in reversed(_hook.replaced):
-        standing = vars(kind).get(name)
-        if standing is ours and original is None:
+    for (kind, name), (ours, original) in state.replaced.items():
+        if vars(kind).get(name) is not ours:
+            continue
+        if original is None:
             delattr(kind, name)
-        elif standing is ours:
+        else:
             setattr(kind, name, original)
-        elif standing is not original:
-            kept.append((kind, name, ours, original))
-    _hook.replaced[:] = reversed(kept)
+    state.replaced.clear()
 
 
 def _measured(
@@ -193,9 +174,9 @@ def _measured(
 ) -> Method:
     """A method of `kind` that begins an epoch, measured; `loader_for` as in Watch.methods."""
 
-    @functools.wraps(original)
+    @wraps(original)
     def begin(self: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
-        make = functools.partial(original, self, *arguments, **options)
+        make = partial(original, self, *arguments, **options)
         # A subclass that calls this by super() is measured once, by its own method.
         if next(base for base in type(self).__mro__ if name in vars(base)) is not kind:
             return make()
@@ -203,7 +184,7 @@ def _measured(
         # What a loader asks for, or who looks at one batch, is no epoch of the training.
         if not callers.isdisjoint(("inside", "looks")):
             return make()
-        newest_first = _hook.ones[::-1]
+        newest_first = state.ones[::-1]
         own = [one for one in newest_first if one.loader() is self]
         one = next((one for one in own + newest_first if one.serves(self)), None)
         if one is not None:
@@ -219,8 +200,8 @@ def _measured(
 
 def _callers(frame: FrameType | None) -> set[str]:
     """What adapters declare of the functions on the stack, by the names of a Watch's attributes."""
-    inside = tuple(f"{package}." for package in {"loadeval", *_hook.declared("inside")})
-    functions = {name: _hook.declared(name) for name in ("looks", "evaluations")}
+    inside = tuple(f"{package}." for package in {"loadeval", *state.declared("inside")})
+    functions = {name: state.declared(name) for name in ("looks", "evaluations")}
     callers: set[str] = set()
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
@@ -235,40 +216,36 @@ def _callers(frame: FrameType | None) -> set[str]:
 
 def _session() -> Session | None:
     """The session, if this is a process that trains, and a command measures it."""
-    if _hook.is_off or os.getpid() != _hook.pid or _is_worker():
+    if state.is_off or os.getpid() != state.pid:
         return None
-    if _hook.session is None:
+    if state.session is None and not _is_worker():
         try:
             from loadeval.launch.session import Session  # noqa: PLC0415 - only who iterates needs it
             from loadeval.launch.settings import RunSettings  # noqa: PLC0415 - only who iterates needs it
 
             settings = RunSettings.from_environment(os.environ)
-            _hook.session = Session(settings, of_command=True)
+            state.session = Session(settings, of_command=True)
         except Exception as error:  # noqa: BLE001 - the program goes on
-            _hook.is_off = True
+            state.is_off = True
             failed(error)
-    return _hook.session
+    return state.session
 
 
 def _is_worker() -> bool:
-    """Whether this process is a worker of a loader, not a rank that mp.spawn started."""
-    torch_data = sys.modules.get("torch.utils.data")
-    if torch_data is not None and torch_data.get_worker_info() is not None:
-        return True
-    arguments = " ".join(getattr(sys, "orig_argv", ())[:4])
-    if not any(word in arguments for word in SPAWNED):
-        return False
+    """Whether multiprocessing started this process, but not as a rank, as mp.spawn does."""
     distributed = sys.modules.get("torch.distributed")
-    return distributed is None or not (distributed.is_available() and distributed.is_initialized())
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return False
+    return multiprocessing.parent_process() is not None
 
 
 def _noted(original: Callable[..., None]) -> Callable[..., None]:
     """A loader's `__init__`, after which it is noted where the program called it."""
 
-    @functools.wraps(original)
+    @wraps(original)
     def __init__(self: Any, *arguments: Any, **options: Any) -> None:  # noqa: N807 - it replaces that method
         original(self, *arguments, **options)
-        note_made(self, sys._getframe(1), _hook.declared("outside"))  # noqa: SLF001 - nothing else shows the caller
+        note_made(self, sys._getframe(1), state.declared("outside"))  # noqa: SLF001 - nothing else shows the caller
 
     return __init__
 
@@ -282,29 +259,29 @@ def note_made(loader: Any, frame: FrameType | None, rebuilders: Container[str]) 
     """
     with suppress(Exception):
         dataset = vars(loader).get("dataset")
-        is_rebuilt, place = False, None
+        place = None
         while frame is not None and place is None:
-            package = str(frame.f_globals.get("__name__")).partition(".")[0]
             path = frame.f_code.co_filename
-            is_rebuilt = is_rebuilt or package in rebuilders
+            package = str(frame.f_globals.get("__name__")).partition(".")[0]
+            if package in rebuilders:
+                place = made_at(dataset)
+                break
             if package not in OWN and not is_library(path):
                 with suppress(OSError):  # the working directory may be gone
                     path = path.removeprefix(f"{os.getcwd()}{os.sep}")  # noqa: PTH109 - pathlib takes 5 ms
                 place = f"{path}:{frame.f_lineno}"
             frame = frame.f_back
-        if is_rebuilt:
-            place = made_at(dataset)
-        if place is not None and made_at(loader) is None:  # a subclass may call this one
-            _note(loader, place)
-            _note(dataset, place)
+        if place is None or made_at(loader) is not None:  # a subclass may call this one
+            return
+        for made in (loader, dataset):
+            with suppress(TypeError):  # a list takes no weak reference
+                PLACES[id(made)] = weakref.ref(made, partial(_forget, id(made))), place
+
+
+def _forget(number: int, _: object) -> None:
+    PLACES.pop(number, None)
 
 
 def is_library(path: str) -> bool:
     """Whether a file belongs to Python or a package, or is none."""
     return path.startswith(("<", PYTHONS_OWN)) or "-packages" in path
-
-
-def _note(thing: Any, place: str) -> None:
-    number = id(thing)
-    with suppress(TypeError):  # a list takes no weak reference
-        PLACES[number] = weakref.ref(thing, lambda _: PLACES.pop(number, None)), place

@@ -17,8 +17,7 @@ from loadeval.evaluator import LoaderEvaluator, Measurement, free_name
 from loadeval.launch import hook
 from loadeval.launch.folder import new_folder
 from loadeval.launch.loadeval_inject import said
-from loadeval.launch.one_loader import TORCH, OneLoader, unwrapped
-from loadeval.launch.session import Session, measurement_of
+from loadeval.launch.session import TORCH, OneLoader, Session, measurement_of
 from loadeval.launch.settings import RunSettings, adapters, check
 
 if TYPE_CHECKING:
@@ -124,25 +123,21 @@ def install(
     `loadeval run` measures this process already. A loader that does not take its settings raises it
     when it is iterated.
     """
-    of_all = {
-        "output": output,
-        "settings": settings,
-        "allow_changes": allow_changes or None,
-    }
-    given = [name for name, value in of_all.items() if value is not None]
-    if loader is not None and given:
-        raise UsageError(
-            f"{given[0]}= is for all loaders of a process: leave it out, or the loader; the log of "
-            "one loader goes to log_file="
-        )
     if loader is not None:
+        of_all = {"output": output, "settings": settings, "allow_changes": allow_changes or None}
+        given = [name for name, value in of_all.items() if value is not None]
+        if given:
+            raise UsageError(
+                f"{given[0]}= is for all loaders of a process: leave it out, or the loader; the "
+                "log of one loader goes to log_file="
+            )
         return _install_one(loader, mode, **{**options, "batches": batches, "redact": redact})
     if options:
         name = next(iter(options))
         raise UsageError(
             f"{name}= is for one loader, and none is given: install(dataloader, {name}=...)"
         )
-    earlier = hook.current()
+    earlier = hook.state.session
     if earlier is not None and earlier.of_command:
         raise UsageError("this process is measured already, by `loadeval run`: omit install()")
     run_settings = RunSettings(
@@ -171,39 +166,30 @@ def install(
 
 
 def _end(session: Session) -> None:
-    if hook.current() is session:
+    if hook.state.session is session:
         hook.end_session()
         session.close()
 
 
 def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
-    loader = unwrapped(loader)
-    module = sys.modules.get(f"{TORCH}.dataloader")
+    for wrapped in ("base_dataloader", "_dataloader"):  # by Accelerate, and by Fabric
+        loader = getattr(loader, wrapped, loader)
+    module = sys.modules.get(TORCH)
     if module is None or not isinstance(loader, module.DataLoader):
         raise UsageError(
             f"cannot measure a {type(loader).__name__} in place: expected a torch DataLoader; "
             "wrap other loaders with LoaderEvaluator(loader)"
         )
-    for one in hook.ones():
-        if one.is_of(loader):
+    for one in list(hook.state.ones):
+        if one.loader() is loader:
             one.measurement.recorder.expects_batches = False  # nobody may be left to ask it
             one.end()
-    log_file = _free_log_file(**options)
-    measurement = measurement_of(LoaderEvaluator(loader, mode, **{**options, "log_file": log_file}))
-    if log_file is not None:
-        _log_files.add(Path(log_file).absolute())
+    file = options.get("log_file")
+    if file is not None and Path(file).absolute() in _log_files and not options.get("overwrite"):
+        options["log_file"] = file = free_name(file)
+    measurement = measurement_of(LoaderEvaluator(loader, mode, **options))
     one = OneLoader(loader, measurement, hook.remove)
+    if file is not None:
+        _log_files.add(Path(file).absolute())
     hook.add(one, {TORCH: adapters()[TORCH]})
     return Installed(lambda: measurement, one.end, loader=loader)
-
-
-def _free_log_file(
-    log_file: str | os.PathLike[str] | None = None, *, overwrite: bool = False, **_: Any
-) -> str | os.PathLike[str] | None:
-    """`log_file`, or a numbered one if this process has already written to that."""
-    if log_file is None:
-        return None
-    path = Path(log_file).absolute()
-    others = [one.measurement.settings.log_file for one in hook.ones()]
-    is_open = any(path == Path(other).absolute() for other in others if other is not None)
-    return free_name(path) if is_open or (path in _log_files and not overwrite) else log_file

@@ -12,9 +12,12 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Any
+
+    Patch = Callable[[str, str | None], Iterable[str]]
 
 FOLDER = "LOADEVAL_RUN"
 """The variable with the folder of a run's logs. Without it nothing is measured."""
@@ -39,30 +42,29 @@ said: set[str] = set()
 
 
 class Finder:
-    """Calls `patch` with each of `names` once that module and its parent packages are imported.
+    """Calls `patch` with each module of `adapters` once that and its parent packages are imported.
 
-    `patch` returns further modules to wait for. All other finders are asked for a module, in their
-    order, including those of editable installs.
+    And with its adapter; `patch` returns further modules to wait for, which have none. All other
+    finders are asked for a module, in their order, including those of editable installs.
     """
 
-    def __init__(self, names: Iterable[str], patch: Callable[[str], Iterable[str]]) -> None:
+    def __init__(self, adapters: Mapping[str, str], patch: Patch) -> None:
         self._names: set[str] = set()
         self._watched: set[str] = set()
-        self._patch = patch
-        self._running: list[str] = []
+        self._adapters, self._patch = adapters, patch
         self._imported: list[str] = []
-        self._is_patching = False
-        self.wait_for(names)
+        self._running: list[str] = []  # threads import at once, and a list's methods are atomic
+        self._wait_for(adapters)
+        self._patch_imported()
 
-    def wait_for(self, names: Iterable[str]) -> None:
-        """Wait for these modules too, and patch those that are imported already."""
+    def _wait_for(self, names: Iterable[str]) -> None:
+        """Wait for these modules too; those that are imported already are to be patched."""
         for name in names:
-            if name in sys.modules and name not in {*self._names, *self._running}:
+            if name in sys.modules and name not in self._names:
                 self._imported.append(name)
             self._names.add(name)
             parts = name.split(".")
             self._watched.update(".".join(parts[:end]) for end in range(1, len(parts) + 1))
-        self._patch_imported()
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -76,14 +78,14 @@ class Finder:
                 find = None if finder is self else getattr(finder, "find_spec", None)
                 spec: ModuleSpec | None = None if find is None else find(name, path, target)
                 if spec is not None:
-                    self._patch_after(name, spec)
+                    self._patch_after(name, spec.loader)
                     return spec
         finally:
             self._watched.add(name)
         return None
 
-    def _patch_after(self, name: str, spec: ModuleSpec) -> None:
-        loader = spec.loader
+    def _patch_after(self, name: str, loader: Any) -> None:
+        """Patch the module once `loader` has run it, and whatever imports it among the watched."""
         run = getattr(loader, "exec_module", None)
         if run is None:
             return
@@ -99,33 +101,25 @@ class Finder:
                 self._running.remove(name)
                 self._patch_imported()
 
-        try:
-            loader.exec_module = exec_module  # type: ignore[union-attr, method-assign]  # its class has one
-        except AttributeError as error:  # a loader with slots
-            if name in self._names:
-                failed(error)
+        try:  # noqa: SIM105 - contextlib takes a millisecond
+            loader.exec_module = exec_module
+        except AttributeError:  # a loader with slots, whose module is not measured
+            pass
 
     def _patch_imported(self) -> None:
-        """Patch what was imported, but for modules in packages that are still being imported.
+        """Patch what was imported, unless a watched module is being imported or patched.
 
-        Patching a module imports it, which may fail while its package is incomplete. It imports an
-        adapter too, which may be that of a module that it imports itself: that one waits.
+        A package is incomplete until then, and one adapter may import the module of another.
         """
-        around = tuple(f"{name}." for name in self._running)
-        while not self._is_patching:
-            ready = [name for name in self._imported if not name.startswith(around)]
-            if not ready:
-                return
-            self._imported.remove(ready[0])
-            self._is_patching = True
-            further: Iterable[str] = ()
+        while self._imported and not self._running:
+            self._running.append("")
             try:
-                further = self._patch(ready[0])
+                name = self._imported.pop(0)
+                self._wait_for(self._patch(name, self._adapters.get(name)))
             except Exception as error:  # noqa: BLE001 - the program goes on
                 failed(error)
             finally:
-                self._is_patching = False
-            self.wait_for(further)
+                self._running.remove("")
 
 
 def failed(error: BaseException) -> None:
@@ -149,11 +143,11 @@ def failed(error: BaseException) -> None:
         pass
 
 
-def begin(inject: str, patch: Callable[[str, str | None], Iterable[str]]) -> None:
+def begin(inject: str, patch: Patch) -> None:
     """Wait for known frameworks; then run the sitecustomize that ours hides, if there is one.
 
-    `inject` is the folder of ours. `patch` is called with the module that was imported, perhaps by
-    a .pth file before this, and the adapter that is registered for it.
+    `inject` is the folder of ours. `patch` is called with a module that was imported, perhaps by a
+    .pth file before this, and the adapter that is registered for it.
     """
     sys.path[:] = [path for path in sys.path if path != inject]
     folder = os.environ.get(FOLDER)
@@ -167,8 +161,7 @@ def begin(inject: str, patch: Callable[[str, str | None], Iterable[str]]) -> Non
         try:
             points = filter(None, os.environ.get(ADAPTERS, "").split(","))
             adapters = dict(point.split("=", 1) for point in points)
-            finder = Finder(adapters, lambda name: patch(name, adapters.get(name)))
-            sys.meta_path.insert(0, finder)
+            sys.meta_path.insert(0, Finder(adapters, patch))
         except Exception as error:  # noqa: BLE001 - the program goes on
             failed(error)
     import _frozen_importlib_external as external  # noqa: PLC0415 - importlib.machinery takes longer

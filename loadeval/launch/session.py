@@ -1,4 +1,4 @@
-"""Measures every loader that this process iterates: the training loader, and others separately."""
+"""Measures the loaders that this process iterates: all, training apart from others, or one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import psutil
-
-from loadeval.adapter import Watch, adapter_for, begun, length_of
+from loadeval.adapter import adapter_for, begun, length_of
 from loadeval.core.threads import LOG_THREAD as LOG
 from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit, warn_once, within
 from loadeval.data.folder import LoaderRecord, ProcessRecord
@@ -31,25 +29,13 @@ from loadeval.evaluator import LoaderEvaluator, Measurement, place_among_ranks
 from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.loadeval_inject import ENDED_MARK, ENOUGH_MARK, REFUSED_MARK, failed
 from loadeval.launch.settings import RunSettings, override
-from loadeval.words import printable
 
 Make = Callable[[], Iterator[Any]]
 
+TORCH = "torch.utils.data"
 SAVE_INTERVAL_S = 1.0
 """How old the count of optimizer steps in a process's file may become."""
 NOT_SAVED = "{path}, which says what was measured, is not up to date ({why})"
-
-
-class RefusedError(UsageError, SystemExit):
-    """Settings that a loader does not take, in a program that was started with them.
-
-    It is a SystemExit too, so that Python ends a program that does not catch it with exit code 1
-    and one line, in place of a traceback.
-    """
-
-    def __init__(self, error: UsageError) -> None:
-        super().__init__(str(error))
-        self.code = f"Error: {printable(error)}"
 
 
 class Read:
@@ -75,7 +61,6 @@ class MeasuredLoader:
         self.measurement.recorder.expects_batches = False
         self.mode, self.log, self.kind = mode, log, _kind_of(loader)
         self.has_gradients = has_gradients
-        self.is_dataset = getattr(adapter_for(loader), "watch", Watch()).is_dataset
         self.optimizer_steps = self.epochs = 0
         self.follows_training = False
         self.source: Callable[[], Any] = lambda: None
@@ -92,11 +77,19 @@ class MeasuredLoader:
 
         With Trainer, Lightning and Ignite gradients may be on until there is a batch.
         """
-        return self.follows_training and not self.optimizer_steps and not self.is_dataset
+        return self.follows_training and not self.optimizer_steps
 
-    def reads(self, loader: Any) -> bool:
-        """Whether one of the epochs being read is of `loader` itself."""
-        return any(read.loader is loader for read in self._reads)
+    def may_be(self, loader: Any, source: Any, *, has_gradients: bool) -> bool:
+        """Whether `loader` is this one, or takes its place: it reads the same, or this is gone."""
+        if self.has_gradients != has_gradients or self.kind != _kind_of(loader):
+            return False
+        # Lightning begins an epoch before it has dropped the one before.
+        if any(read.loader is loader for read in self._reads):
+            return True
+        was = self.source()
+        # Accelerate keeps the streams of all evaluations, each of which Trainer makes anew.
+        is_anew = not has_gradients and _is_of_torch(loader) and length_of(source) is None
+        return not self.is_read and (was is None or was is source or is_anew)
 
     def epoch(self, loader: Any, make: Make) -> Iterator[Any]:
         """A measured epoch, of which `make` makes the loader's own iterator."""
@@ -157,7 +150,7 @@ class Session:
         self._settings = settings
         self._gave_salt = settings.redact and share_salt()
         self._salt = run_salt()
-        self._pid, self._started_ms = os.getpid(), started_ms()
+        self._pid = os.getpid()
         self._lock = threading.RLock()
         self._name, self._rank = "", 0
         self._track = settings.track
@@ -170,9 +163,11 @@ class Session:
     @property
     def main(self) -> MeasuredLoader | None:
         """The training loader; None before any loader was iterated."""
-        main = self._record(ended=True).main if self.loaders else None
-        logs = {loader.log.name: loader for loader in self.loaders}
-        return None if main is None else logs[main.log]
+        return max(
+            self.loaders,
+            key=lambda loader: (loader.optimizer_steps, loader.has_gradients),
+            default=None,
+        )
 
     def epoch(self, loader: Any, make: Make, *, evaluates: bool = False) -> Iterator[Any] | None:
         """A measured epoch of `loader`, whose own iterator `make` makes; None if that fails.
@@ -189,8 +184,6 @@ class Session:
         except UsageError as error:
             with suppress(OSError):
                 (self.folder / REFUSED_MARK).write_text(f"{error}\n", encoding="utf-8")
-            if self.of_command:
-                raise RefusedError(error) from error
             raise
         try:
             with self._lock:
@@ -212,21 +205,14 @@ class Session:
         return measured.epoch(loader, make)
 
     def _known(self, loader: Any, has_gradients: bool) -> MeasuredLoader | None:
-        """The measured loader that `loader` is, or whose place it takes."""
-        kind, source = _kind_of(loader), _source_of(loader)()
+        """The measured loader that `loader` is, or else whose place it takes."""
+        source = _source_of(loader)()
         alike = [
             measured
             for measured in self.loaders
-            if measured.has_gradients == has_gradients
-            and measured.kind == kind
-            # Lightning begins an epoch before it has dropped the one before.
-            and (measured.reads(loader) or not measured.is_read)
+            if measured.may_be(loader, source, has_gradients=has_gradients)
         ]
-        # Accelerate keeps the streams of all evaluations, each of which Trainer makes anew.
-        is_anew = _is_of_torch(loader) and not has_gradients and length_of(source) is None
-        same = (one for one in alike if one.reads(loader) or _is_same(one.source(), source))
-        gone = (one for one in alike if is_anew or one.source() is None)
-        return next(same, None) or next(gone, None)
+        return max(alike, key=lambda measured: measured.source() is not None, default=None)
 
     def _added(self, loader: Any, has_gradients: bool) -> MeasuredLoader:
         """A new measured loader. The process knows its rank once its first loader is iterated."""
@@ -254,9 +240,9 @@ class Session:
         paths = (self.folder / name for name in names)
         log = next(path for path in paths if path not in taken and not path.exists())
         options: dict[str, Any] = {"name": log.stem, "redact": settings.redact}
-        if mode == settings.mode != "replay":
+        if mode == settings.mode:
             options["batches"] = settings.batches
-        if has_gradients and mode != "replay":
+        if has_gradients:
             options["track"], self._track = self._track, None
         if mode == "log":
             options["stages"] = True
@@ -295,8 +281,6 @@ class Session:
         if self._gave_salt:
             os.environ.pop(SALT, None)
         self._count_no_steps()
-        if sys.excepthook == self._show_what_ends_it:
-            sys.excepthook = sys.__excepthook__
         if self.loaders:
             for loader in self.loaders:
                 loader.measurement.close()
@@ -314,50 +298,93 @@ class Session:
                 try:
                     record.save(self.folder)
                 except OSError as error:
-                    path = self.folder / f"{record.name}.json"
-                    warn_once(path, NOT_SAVED, _reason(error))
+                    warn_once(self.folder / f"{record.name}.json", NOT_SAVED, _reason(error))
 
         # On a thread, since a file system may stall.
         within(patience_s(self.folder) if ended else STALLED_S, LOG, write)
 
     def _record(self, *, ended: bool) -> ProcessRecord:
-        datasets = {loader.log.name for loader in self.loaders if loader.is_dataset}
-        loaders = with_roles((loader.record() for loader in self.loaders), datasets)
+        loaders = with_roles(loader.record() for loader in self.loaders)
         host = socket.gethostname()
         host = placeholder("host", host, self._salt) if self._settings.redact else host
-        return ProcessRecord(
-            self._name, self._rank, self._pid, host, ended, loaders, self._started_ms
-        )
+        return ProcessRecord(self._name, self._rank, self._pid, host, ended, loaders)
 
 
-def started_ms() -> int | None:
-    """When the system started this process, in milliseconds since 1970; None if unknown."""
-    try:
-        # /proc may be of another namespace, in which os.getpid() is some other process.
-        pid = int(Path("/proc/self").readlink().name)
-    except (OSError, ValueError):
-        pid = os.getpid()
-    try:
-        return int(psutil.Process(pid).create_time() * 1000)
-    except psutil.Error:
-        return None
+class OneLoader:
+    """Measures one DataLoader where it is, and those that a framework builds from it.
+
+    Ends, and calls `ended`, once everything has been garbage-collected from which such a loader
+    could be built. `loader` returns the loader while it exists.
+    """
+
+    def __init__(
+        self, loader: Any, measurement: Measurement, ended: Callable[[OneLoader], None]
+    ) -> None:
+        self.loader, self.measurement, self._ended = _reference(loader), measurement, ended
+        self._is_over = False
+        dataset = dataset_of(loader)
+        self._dataset, self._samplers = _reference(dataset), [*map(_reference, samplers_of(loader))]
+        is_stream = isinstance(dataset, sys.modules[TORCH].IterableDataset)
+        self._finalizers: list[Any] = []
+        for part in (loader, dataset) if is_stream else (loader, *samplers_of(loader)):
+            with suppress(TypeError):  # it takes no weak reference
+                self._finalizers.append(weakref.finalize(part, self._part_is_gone))
+
+    def _part_is_gone(self) -> None:
+        if not any(finalizer.alive for finalizer in self._finalizers):
+            self.end()
+
+    def end(self) -> None:
+        """Finish the log."""
+        if not self._is_over:
+            self._is_over = True
+            for finalizer in self._finalizers:
+                finalizer.detach()
+            self._ended(self)
+            self.measurement.close()
+
+    def epoch(self, loader: Any, make: Make) -> Iterator[Any]:
+        """A measured epoch of `loader`, whose own iterator `make` makes."""
+        # The consumer may hold nothing but the iterator.
+        return measured_epoch(self.measurement, loader, make, (self.loader(), loader))
+
+    def serves(self, loader: Any) -> bool:
+        """Whether an epoch that `loader` begins now is an epoch of this one.
+
+        A loader that a framework builds from it has the same dataset, and draws from its batch
+        sampler, which no validation loader does. Where the framework splits the samples for ranks,
+        or reads a stream, it does not; but an epoch without gradients is not training.
+        """
+        if loader is self.loader():
+            return True
+        with suppress(Exception):  # another loader's error must not stop its training
+            dataset = dataset_of(loader)
+            if dataset is not self._dataset():
+                return False
+            own, used = [sampler() for sampler in self._samplers], samplers_of(loader)
+            if any(sampler is own[0] for sampler in used):
+                return True
+            if not sys.modules["torch"].is_grad_enabled():
+                return False
+            torch_data = sys.modules[TORCH]
+            split, own_split = (
+                any(isinstance(sampler, torch_data.DistributedSampler) for sampler in samplers)
+                for samplers in (used, own)
+            )
+            is_same = any(one is another for one in own for another in used)
+            is_stream = isinstance(dataset, torch_data.IterableDataset)
+            return is_same or is_stream or (split and not own_split)
+        return False
 
 
 def samplers_of(loader: Any) -> list[Any]:
     """The sampler that `loader` draws its batches from, and the samplers inside that one."""
     samplers: list[Any] = [loader.sampler if loader.batch_sampler is None else loader.batch_sampler]
     for sampler in samplers:
-        inner = [getattr(sampler, name, None) for name in ("batch_sampler", "sampler")]
-        if type(sampler).__module__.startswith(("lightning", "pytorch_lightning")):
-            inner.append(getattr(getattr(sampler, "dataset", None), "_sampler", None))
-        samplers += [
-            candidate
-            for candidate in inner
-            # Two loaders could share a plain value by chance.
-            if hasattr(type(candidate), "__iter__")
-            and not isinstance(candidate, (str, tuple, type))
-            and all(candidate is not known for known in samplers)
-        ]
+        for name in ("batch_sampler", "sampler"):
+            inner = getattr(sampler, name, None)
+            if hasattr(type(inner), "__iter__") and all(inner is not known for known in samplers):
+                samplers.append(inner)
     return samplers
 
 
@@ -370,19 +397,18 @@ def dataset_of(loader: Any) -> Any:
 
 
 def _is_of_torch(loader: Any) -> bool:
-    torch_data = sys.modules.get("torch.utils.data")
+    torch_data = sys.modules.get(TORCH)
     return torch_data is not None and isinstance(loader, torch_data.DataLoader)
 
 
 def _kind_of(loader: Any) -> tuple[Any, ...]:
     """What stays the same when a loader is built again, by a framework or for each epoch."""
     if not _is_of_torch(loader):
-        # A dataset is known by its columns: its shuffle() makes another object with the same ones.
-        return (type(loader), length_of(loader), str(getattr(loader, "column_names", None)))
+        return (type(loader), length_of(loader))
     dataset = loader.dataset
-    is_stream = isinstance(dataset, sys.modules["torch.utils.data"].IterableDataset)
+    is_stream = isinstance(dataset, sys.modules[TORCH].IterableDataset)
     samples = None if is_stream else length_of(dataset)
-    sampler = type(samplers_of(loader)[-1])
+    sampler = type(samplers_of(loader)[-1])  # Accelerate puts others around it
     return (type(loader), type(dataset), samples, sampler, loader.batch_size)
 
 
@@ -400,14 +426,6 @@ def _source_of(loader: Any) -> Callable[[], Any]:
     return lambda: None
 
 
-def _is_same(source: Any, other: Any) -> bool:
-    """Whether these are one dataset, or alike by what Hugging Face's know themselves by."""
-    fingerprint = getattr(source, "_fingerprint", None)
-    return source is other is not None or (
-        isinstance(fingerprint, str) and fingerprint == getattr(other, "_fingerprint", None)
-    )
-
-
 def _rank() -> int:
     """The rank of this process; 0 where it has none, or one that is no number."""
     rank = place_among_ranks().get("rank")
@@ -420,3 +438,10 @@ def _rank() -> int:
 def _reason(error: OSError) -> str:
     """Why a file in the folder of the run is not written."""
     return REMOVED if isinstance(error, FileNotFoundError) else why(error)
+
+
+def _reference(value: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return lambda: value

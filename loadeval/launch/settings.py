@@ -30,14 +30,12 @@ SETTINGS = "LOADEVAL_RUN_SETTINGS"
 """The variable with the RunSettings, as JSON."""
 VALIDATION = "validation."
 """The names of settings for loaders other than the training loader begin so."""
-LEAST = {"num_workers": 0, "num_threads": 1, "batch_size": 1, "prefetch_factor": 1}
-"""Settings that are whole numbers with every loader, and the least value of each."""
-SWITCHES = ("persistent_workers", "pin_memory", "in_order", "drop_last")
-"""Settings that are True or False with every loader."""
-OTHERS = ("multiprocessing_context", "timeout", "prefetch_queue_depth", "buffer_size")
-"""What else the loaders take whose adapters come with loadeval."""
-NEED_WORKERS = ("prefetch_factor", "persistent_workers")
-"""Settings that no loader without workers takes, unless they are None or False."""
+KNOWN = (
+    *("num_workers", "num_threads", "batch_size", "prefetch_factor", "persistent_workers"),
+    *("pin_memory", "in_order", "drop_last", "multiprocessing_context", "timeout"),
+    *("prefetch_queue_depth", "buffer_size"),
+)
+"""What the loaders take whose adapters come with loadeval."""
 AS_JSON = {"True": "true", "False": "false", "None": "null"}
 """What Python writes otherwise than JSON."""
 
@@ -97,13 +95,11 @@ def settings_in(words: Iterable[str]) -> dict[str, Any]:
 
 def check(settings: RunSettings) -> None:
     """Raises UsageError for options that do not go together, and for settings of no loader."""
-    if settings.batches is not None and settings.mode == "replay":
+    if settings.mode not in {"log", "alternate"}:
         raise UsageError(
-            f"batches={settings.batches} works only in modes 'log' and 'alternate', and the mode "
-            "is 'replay'; pass mode='log', or omit batches="
+            f"mode is {settings.mode!r}; expected 'log' or 'alternate', or a loader to replay: "
+            "install(loader, 'replay')"
         )
-    if settings.mode not in {"log", "replay", "alternate"}:
-        raise UsageError(f"mode is {settings.mode!r}; expected 'log', 'replay' or 'alternate'")
     if settings.track not in {*get_args(TrackerName), None}:
         raise UsageError(
             f"track is {settings.track!r}; expected one of {', '.join(get_args(TrackerName))}"
@@ -111,42 +107,19 @@ def check(settings: RunSettings) -> None:
     if settings.batches is not None and settings.batches < 1:
         raise UsageError(f"batches is {settings.batches}; expected a whole number, 1 or more")
     for name, value in settings.settings.items():
-        role = VALIDATION if name.startswith(VALIDATION) else ""
-        own_name = name.removeprefix(role)
-        _check_setting(name, own_name, value)
-        if own_name in NEED_WORKERS and value and settings.settings.get(f"{role}num_workers") == 0:
-            raise UsageError(
-                f"{name}={value!r} needs workers, and {role}num_workers is 0; leave one out"
-            )
+        own_name = name.removeprefix(VALIDATION)
+        # The adapter of another package may know others.
+        if own_name not in KNOWN and registered().keys() <= own_adapters().keys():
+            alike = difflib.get_close_matches(own_name, KNOWN, 1)
+            meant = f"did you mean {alike[0]}?" if alike else f"expected one of {', '.join(KNOWN)}"
+            raise UsageError(f"no loader that loadeval knows has the setting {own_name}; {meant}")
+        if not isinstance(value, (int, float, str, list, type(None))):  # a log has it
+            raise UsageError(f"{name} is {value!r}; expected a number, text, True, False or None")
+        if own_name == "num_workers" and (type(value) is not int or value < 0):
+            raise UsageError(f"{name} is {value!r}; expected a whole number, 0 or more")
         change = change_of_batches(own_name, value)
         if change is not None and not settings.allow_changes:
             raise UsageError(other_batches(change))
-
-
-def _check_setting(name: str, own_name: str, value: Any) -> None:
-    """Raises UsageError for what no loader takes, whatever its other settings are."""
-    if not own_name.isidentifier():
-        raise UsageError(
-            f"{name!r} is no name of a setting; expected one such as num_workers, or "
-            f"{VALIDATION}num_workers for loaders other than the training loader"
-        )
-    known = sorted([*LEAST, *SWITCHES, *OTHERS])
-    # The adapter of another package may know others.
-    if own_name not in known and registered().keys() <= own_adapters().keys():
-        alike = difflib.get_close_matches(own_name, known, 1)
-        meant = f"did you mean {alike[0]}?" if alike else f"expected one of {', '.join(known)}"
-        raise UsageError(f"no loader that loadeval knows has the setting {own_name}; {meant}")
-    least = LEAST.get(own_name)
-    if least is not None and value is not None and (type(value) is not int or value < least):
-        raise UsageError(f"{name} is {value!r}; expected a whole number, {least} or more")
-    if own_name in SWITCHES and not isinstance(value, bool):
-        raise UsageError(f"{name} is {value!r}; expected True or False")
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError) as error:
-        raise UsageError(
-            f"{name} is {value!r}; expected a number, text, True, False or None"
-        ) from error
 
 
 def override(loader: Any, settings: RunSettings, *, trains: bool) -> None:

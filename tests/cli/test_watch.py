@@ -13,7 +13,7 @@ import pytest
 
 from loadeval.cli import watch as command
 from loadeval.cli.watch import Ranks, follow, line, screen
-from loadeval.live import LiveState, Outlier, Rates
+from loadeval.live import LiveState, Rates
 from loadeval.report.text import lines
 from tests.cli.commands import runner
 from tests.runs.measured import record
@@ -37,12 +37,6 @@ STATE = LiveState(
     overall=Rates(900, 700 * SECOND, 1.3, 250.0, 0.25),
     epoch_start_ns=400 * MS,
     last_epoch_start_ns=300 * MS,
-    median_iteration_ns=15.0 * MS,
-    outlier_count=12,
-    outliers=(
-        Outlier(3, 17, 603 * SECOND, 279 * MS, 10 * MS),
-        Outlier(3, 1234, 0, SECOND, 0),
-    ),
     events=("the step changes its batch",),
 )
 
@@ -70,7 +64,7 @@ def _job(tmp_path: Path) -> Path:
 
 
 def test_the_screen_of_a_run() -> None:
-    """Now beside the whole run, epoch starts, outliers with their places, events."""
+    """Now beside the whole run, epoch starts, events."""
     assert shown(of(STATE)) == [
         "resnet (log)",
         "running for 12 min 3 s; epoch 3, batch 1,234 of 5,000; 16,234 batches in total",
@@ -80,9 +74,6 @@ def test_the_screen_of_a_run() -> None:
         "time waiting  34.0%         25.0%",
         "",
         "epoch start  400 ms in the first epoch, 300 ms in the last",
-        "outliers     12 iterations over twice the median of 15.0 ms",
-        "- epoch 3, batch 17, 10 min 3 s after the start: 289 ms, of which 279 ms waiting",
-        "- epoch 3, batch 1,234, 0 s after the start: 1.00 s, of which 1.00 s waiting",
         "event: the step changes its batch",
     ]
 
@@ -110,7 +101,6 @@ def test_before_the_first_batch() -> None:
         "time waiting  no steady-state batches  no steady-state batches",
         "",
         "epoch start  not measured",
-        "outliers     not measured, too few batches",
     ]
 
 
@@ -162,7 +152,7 @@ def test_once_is_the_whole_screen(log: Path) -> None:
     """Without a terminal too."""
     code, out, err = run(log, "--once")
     assert (code, err) == (0, "")
-    assert "outliers     0 iterations over twice the median of 40.0 ms\n" in out
+    assert "epoch start  " in out
 
 
 def test_json_has_the_fields_of_the_state(log: Path, job: Path) -> None:

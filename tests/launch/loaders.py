@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-import tempfile
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,15 +55,6 @@ def ray() -> None:
     dataset = ray.data.from_numpy(data())
     for _ in range(EPOCHS):
         train(batch["data"] for batch in dataset.iter_torch_batches(batch_size=BATCH_SIZE))
-
-
-def nodes() -> None:
-    """A Loader of torchdata's nodes."""
-    from torchdata.nodes import Batcher, IterableWrapper, Loader
-
-    loader: Any = Loader(Batcher(IterableWrapper(list(data())), BATCH_SIZE))
-    for _ in range(EPOCHS):
-        train(loader)
 
 
 def webloader() -> None:
@@ -122,21 +111,7 @@ def grain() -> None:
         train(loader)
 
 
-def litdata() -> None:
-    """Its loader, of a folder that it has written."""
-    import litdata  # type: ignore[import-untyped,unused-ignore]
-
-    folder = str(Path(tempfile.mkdtemp()))
-    litdata.optimize(sample, list(range(SAMPLES)), folder, num_workers=1, chunk_bytes="64KB")
-    loader = litdata.StreamingDataLoader(litdata.StreamingDataset(folder), batch_size=BATCH_SIZE)
-    for _ in range(EPOCHS):
-        train(loader)
-
-
-LOADERS = {
-    program.__name__: program
-    for program in (dali, ray, nodes, webloader, spdl, datasets, grain, litdata)
-}
+LOADERS = {program.__name__: program for program in (dali, ray, webloader, spdl, datasets, grain)}
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,33 +12,32 @@ from typing import Any
 import psutil
 import pytest
 
-from loadeval import LoadevalWarning, read_run
 from loadeval.data.folder import LoaderRecord, ProcessRecord, processes_in
 from loadeval.launch import command
 from loadeval.launch.command import (
     CannotStartError,
+    ServedBatches,
     end_like,
     name_of,
     why_nothing,
 )
 from loadeval.launch.folder import new_folder
 from loadeval.launch.settings import RunSettings
+from tests.runs.measured import record
 
 PYTHON = sys.executable
 SERVING = """
 import os, signal, sys, time
 from pathlib import Path
 from loadeval import LoaderEvaluator
-from loadeval.launch.session import started_ms
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 folder = Path(os.environ["LOADEVAL_RUN"])
 if {ignores}:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 ProcessRecord("rank1", 1, 2**22 + 1, "host", False, (
-    LoaderRecord("later.jsonl", "training", "log", "x", None, True, 0, 0),), 1).save(folder)
-pid, started = {claims} or (os.getpid(), started_ms())
-ProcessRecord("rank0", 0, pid, "host", False, (
-    LoaderRecord("rank0.jsonl", "training", "log", "x", None, True, 1, 0),), started).save(folder)
+    LoaderRecord("later.jsonl", "training", "log", "x", None, True, 0, 0),)).save(folder)
+ProcessRecord("rank0", 0, {pid} or os.getpid(), "host", False, (
+    LoaderRecord("rank0.jsonl", "training", "log", "x", None, True, 1, 0),)).save(folder)
 try:
     for number in LoaderEvaluator(range(10**9), probes=(), log_file=folder / "rank0.jsonl"):
         time.sleep(0.001)
@@ -48,12 +46,17 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command is looked at often, and finds loadeval."""
+    monkeypatch.setattr(command, "POLL_S", 0.05)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, sys.path)))
+
+
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        ("python train.py --epochs 1", "train"),
-        ("torchrun --nproc-per-node 4 src/train.py", "train"),
-        ("python -m mypackage.train", "mypackage.train"),
+        ("torchrun --nproc-per-node 4 src/train.py --epochs 1", "train"),
         ("python -m torch.distributed.run -m mypackage.train x", "mypackage.train"),
         ("accelerate launch train.py", "train"),
         ("./scripts/go.sh", "go"),
@@ -79,7 +82,6 @@ def test_it_is_stopped_after_enough_batches(
     ignores: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SIGINT ends it, or SIGTERM where that does not help; who asked is told once, before that."""
-    monkeypatch.setattr(command, "POLL_S", 0.05)
     monkeypatch.setattr(command, "GRACE_S", 0.2 if ignores else 60.0)
     told: list[bool] = []
 
@@ -87,9 +89,8 @@ def test_it_is_stopped_after_enough_batches(
         (record, *_) = processes_in(tmp_path)
         return psutil.Process(record.pid).status() != psutil.STATUS_ZOMBIE
 
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, sys.path)))
     ended = command.run(
-        [PYTHON, "-c", SERVING.format(ignores=ignores, claims=None)],
+        [PYTHON, "-c", SERVING.format(ignores=ignores, pid=None)],
         RunSettings(str(tmp_path)),
         stop_after=5,
         before_end=lambda: told.append(is_running()),
@@ -97,122 +98,55 @@ def test_it_is_stopped_after_enough_batches(
     assert (ended.code, ended.was_stopped, told) == (code, True, [True])
 
 
-@pytest.mark.parametrize("of_what", ["another program", "an earlier process with its number"])
-def test_a_process_that_is_not_the_commands_gets_no_signal(
-    of_what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_is_not_the_commands_gets_no_signal(tmp_path: Path) -> None:
     """Whatever the files say; the command gets it."""
-    monkeypatch.setattr(command, "POLL_S", 0.05)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, sys.path)))
     with subprocess.Popen([PYTHON, "-c", "input()"], stdin=subprocess.PIPE) as foreign:
-        started = psutil.Process(foreign.pid).create_time() * 1000
-        claims = {
-            "another program": (foreign.pid, int(started)),
-            "an earlier process with its number": (foreign.pid, 1),
-        }[of_what]
-        program = SERVING.format(ignores=False, claims=claims)
+        program = SERVING.format(ignores=False, pid=foreign.pid)
         ended = command.run([PYTHON, "-c", program], RunSettings(str(tmp_path)), stop_after=5)
         assert (ended.code, ended.was_stopped) == (11, True)
         foreign.communicate(b"\n")
     assert foreign.returncode == 0
 
 
-UNSHARE = ["unshare", "--user", "--map-root-user", "--pid", "--fork"]
+def test_ranks_have_some_seconds_to_serve_as_many_batches(tmp_path: Path) -> None:
+    """From when the first one has; a rank without a log has served none."""
+    now_s = [0.0]
+    enough = ServedBatches(tmp_path, 20, lambda: now_s[0])
+    ranks = [
+        ProcessRecord(
+            f"rank{rank}",
+            rank,
+            1,
+            "host",
+            False,
+            (LoaderRecord(f"rank{rank}.jsonl", "training", "log", "x", None, True, 1, 0),),
+        )
+        for rank in range(2)
+    ]
+    assert not enough(ranks)
+    record(tmp_path / "rank0.jsonl", batches=20)
+    assert enough(ranks[:1])
+    assert not enough(ranks)
+    now_s[0] = command.RANKS_S + 1
+    assert enough(ranks)
+    record(tmp_path / "rank1.jsonl", batches=20)
+    assert ServedBatches(tmp_path, 20)(ranks)
 
 
-def test_a_program_with_process_numbers_of_its_own_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("is_there", "code"), [(False, 127), (True, 126)])
+def test_what_cannot_be_started_has_a_shells_code(
+    is_there: bool, code: int, tmp_path: Path
 ) -> None:
-    """It takes itself for process 1, which is another one outside; `unshare` ignores signals."""
-    monkeypatch.setattr(command, "POLL_S", 0.05)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, sys.path)))
-    if (
-        shutil.which("unshare") is None
-        or subprocess.run([*UNSHARE, "true"], check=False).returncode
-    ):
-        pytest.skip("no namespace can be made here")
-    program = SERVING.format(ignores=False, claims=None)
-    ended = command.run([*UNSHARE, PYTHON, "-c", program], RunSettings(str(tmp_path)), stop_after=5)
-    assert (ended.code, ended.was_stopped) == (11, True)
-
-
-def test_a_program_that_takes_no_signal_from_us_is_not_said_to_have_been_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It goes on to its end; a warning names the process."""
-    monkeypatch.setattr(command, "POLL_S", 0.05)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, sys.path)))
-    go_on = tmp_path / "go on"
-
-    def refuses(process: psutil.Process, _: int) -> None:
-        go_on.touch()
-        raise psutil.AccessDenied(process.pid)
-
-    monkeypatch.setattr(psutil.Process, "send_signal", refuses)
-    program = SERVING.format(ignores=False, claims=None).replace(
-        "time.sleep(0.001)", f"time.sleep(0.001)\n        if Path({str(go_on)!r}).exists(): break"
-    )
-    with pytest.warns(LoadevalWarning, match=r"no permission to send SIGINT to process \d+, which"):
-        ended = command.run([PYTHON, "-c", program], RunSettings(str(tmp_path)), stop_after=5)
-    assert (ended.code, ended.was_stopped) == (0, False)
-
-
-RANKS = """
-import os, subprocess, sys, time
-from pathlib import Path
-if "RANK" not in os.environ:
-    command = [sys.executable, "-c", sys.argv[1], sys.argv[1]]
-    ranks = [subprocess.Popen(command, env=os.environ | {{"RANK": str(rank), "WORLD_SIZE": "2"}})
-        for rank in range(2)]
-    sys.exit(sum(rank.wait() for rank in ranks))
-from loadeval import LoaderEvaluator
-from loadeval.launch.session import started_ms
-from loadeval.data.folder import LoaderRecord, ProcessRecord
-folder, rank = Path(os.environ["LOADEVAL_RUN"]), int(os.environ["RANK"])
-while rank and not (folder / "rank0.jsonl").exists():
-    time.sleep(0.01)
-time.sleep({late_s} * rank)
-try:
-    loader = LoaderEvaluator(range(10**9), probes=(), log_file=folder / f"rank{{rank}}.jsonl")
-    record = LoaderRecord(f"rank{{rank}}.jsonl", "training", "log", "x", None, True, 1, 0)
-    me = os.getpid(), "host", False
-    ProcessRecord(f"rank{{rank}}", rank, *me, (record,), started_ms()).save(folder)
-    for number in loader:
-        time.sleep(0.001)
-except KeyboardInterrupt:
-    sys.exit(11)
-"""
-
-
-@pytest.mark.check
-@pytest.mark.parametrize(("waits_s", "has_all"), [(60.0, True), (0.1, False)])
-def test_a_rank_that_begins_late_is_waited_for_and_ended_too(
-    waits_s: float, has_all: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By SIGINT, as soon as it iterates, where it began too late."""
-    monkeypatch.setattr(command, "POLL_S", 0.05)
-    monkeypatch.setattr(command, "RANKS_S", waits_s)
-    monkeypatch.setattr(command, "GRACE_S", 60.0)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, sys.path)))
-    program = RANKS.format(late_s=2)
-    ended = command.run([PYTHON, "-c", program, program], RunSettings(str(tmp_path)), stop_after=50)
-    assert (ended.code, ended.was_stopped) == (22, True)
-    assert (read_run(tmp_path / "rank1.jsonl").batches >= 50) is has_all
-
-
-@pytest.mark.parametrize("how", ["missing", "not executable"])
-def test_what_cannot_be_started(how: str, tmp_path: Path) -> None:
-    """The code is a shell's."""
     program = tmp_path / "program"
-    if how != "missing":
+    if is_there:
         program.write_text("x")
     with pytest.raises(CannotStartError, match="cannot run") as raised:
         command.run([str(program)], RunSettings(str(tmp_path)))
-    assert raised.value.code == (127 if how == "missing" else 126)
+    assert raised.value.code == code
 
 
 def test_a_signal_that_comes_early_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is kept until somebody can get it: here it is there before Python's handlers are."""
+    """Until the command is there to get it."""
     started = subprocess.Popen
 
     def later(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
@@ -225,30 +159,33 @@ def test_a_signal_that_comes_early_is_kept(tmp_path: Path, monkeypatch: pytest.M
     assert ended.code == -signal.SIGUSR1
 
 
-def test_a_reason_that_could_not_be_written(tmp_path: Path) -> None:
-    """The mark is there on a full disk, and empty."""
-    (tmp_path / ".failed").touch()
-    assert "could not write down why" in why_nothing(tmp_path)
+@pytest.mark.parametrize(
+    ("marks", "code", "why"),
+    [
+        ([], 3, "the command started no Python that can be measured"),
+        ([".python"], 2, "the command ended with exit code 2 before it iterated a data loader"),
+        ([".python"], 0, "the program iterated no data loader that loadeval knows"),
+        ([".python", ".failed"], 0, "a program could not write down why. Is loadeval installed"),
+    ],
+)
+def test_why_nothing_was_measured(marks: list[str], code: int, why: str, tmp_path: Path) -> None:
+    for mark in marks:
+        (tmp_path / mark).touch()
+    assert f"Nothing was measured: {why}" in why_nothing(tmp_path, code)
 
 
-@pytest.mark.parametrize(("code", "how"), [(-2, "signal 2"), (0, "exit code 0")])
-def test_a_loader_that_served_nothing_was_iterated(code: int, how: str, tmp_path: Path) -> None:
-    """Its first batch was waited for when Ctrl-C came, or it had none."""
+def test_a_loader_that_served_nothing_was_iterated(tmp_path: Path) -> None:
+    """Its first batch was waited for when Ctrl-C came."""
     (tmp_path / ".python").touch()
     loader = LoaderRecord("rank0.jsonl", "training", "log", "x", None, True, 1, 0)
     ProcessRecord("rank0", 0, 1, "host", True, (loader,)).save(tmp_path)
-    message = why_nothing(tmp_path, code)
-    assert f"ended with {how} before the data loader that it iterated served a batch" in message
-
-
-def test_a_python_that_was_kept_out_is_named_before_its_exit_code(tmp_path: Path) -> None:
-    assert "the command started no Python" in why_nothing(tmp_path, 3)
+    message = why_nothing(tmp_path, -2)
+    assert "ended with signal 2 before the data loader that it iterated served a batch" in message
 
 
 ENDLESS = """
 import signal, subprocess, sys, time
-if {ignores}:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 open(sys.argv[1], "w").write(str(child.pid))
 time.sleep(600)
@@ -256,28 +193,21 @@ time.sleep(600)
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("ignores", [False, True])
 def test_a_program_that_hangs_is_ended_with_all_below_it(
-    ignores: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By SIGTERM, or SIGKILL where that does not help; nothing of it is left."""
-    monkeypatch.setattr(command, "POLL_S", 0.05)
+    """By SIGKILL where SIGTERM does not help; nothing of it is left."""
     started = tmp_path / "started"
 
     def is_hanging() -> bool:
         return started.exists() and bool(started.read_text())
 
-    words = [PYTHON, "-c", ENDLESS.format(ignores=ignores), str(started)]
-    monkeypatch.setattr(command, "GRACE_S", 0.2 if ignores else 60.0)
+    monkeypatch.setattr(command, "GRACE_S", 0.2)
     settings = RunSettings(str(tmp_path / "logs"))
-    ended = command.run(words, settings, is_hanging=is_hanging)
-    assert (-ended.code, ended.was_aborted) == (9 if ignores else 15, True)
-    child = (
-        psutil.Process(int(started.read_text()))
-        if psutil.pid_exists(int(started.read_text()))
-        else None
-    )
-    assert child is None or child.wait(10) is None or not child.is_running()
+    ended = command.run([PYTHON, "-c", ENDLESS, str(started)], settings, is_hanging=is_hanging)
+    assert (ended.code, ended.was_aborted) == (-signal.SIGKILL, True)
+    child = int(started.read_text())
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
 
 
 def test_output_that_cannot_be_flushed_does_not_change_the_code(

@@ -12,8 +12,7 @@ from loadeval import LoaderEvaluator
 from loadeval.cli.diagnose import LONGEST_S, LOOK_EVERY_S, Enough
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.testing import FakeClock, ScriptedLoader
-from tests.cli.commands import runner
-from tests.launch.conftest import LOADEVAL, PROGRAM, environment
+from tests.launch.conftest import LOADEVAL, environment
 from tests.runs.given import MS
 from tests.runs.measured import record
 
@@ -83,18 +82,6 @@ def test_once_it_is_enough_no_pair_begins() -> None:
     assert loader.asked == 400
 
 
-def test_a_setting_of_no_loader_is_refused_before_the_program_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, out, err = runner("diagnose")("--set", "num_wrkers=2", "--", "touch", "mark")
-    assert (code, out, list(tmp_path.iterdir())) == (1, "", [])
-    assert err == (
-        "Error: no loader that loadeval knows has the setting num_wrkers; did you mean "
-        "num_workers?\n"
-    )
-
-
 @pytest.mark.check
 def test_a_program_is_ended_once_enough_was_measured(tmp_path: Path) -> None:
     """The screen is on stderr, and the exit code is 0."""
@@ -126,10 +113,3 @@ def test_a_program_goes_on_unmeasured_where_asked(tmp_path: Path) -> None:
     assert "the program goes on unmeasured" in done.stderr
     assert "ending the program" not in done.stderr
     assert str(list(range(6000))) in done.stdout
-
-
-@pytest.mark.check
-def test_a_program_that_ends_by_itself_has_its_own_exit_code(tmp_path: Path) -> None:
-    done = diagnosed(tmp_path, "--", "python", PROGRAM, "--code", 3)
-    assert done.returncode == 3
-    assert "ending the program" not in done.stderr

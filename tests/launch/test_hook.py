@@ -1,9 +1,10 @@
-"""The import hook that waits for loaders, and which processes and calls are measured."""
+"""The import hook that waits for loaders, and where in the program a loader was made."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import shutil
 import sys
 from collections import deque
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import LoadevalWarning, read_run
-from loadeval.data.folder import processes_in
+from loadeval.adapter import PLACES, made_at
 from loadeval.launch import hook, loadeval_inject
+from loadeval.launch.hook import note_made
 from loadeval.launch.loadeval_inject import Finder
 from tests.launch.installing import install, uninstall
 
@@ -26,13 +28,28 @@ if TYPE_CHECKING:
 INJECT = Path(loadeval_inject.__file__).with_name("inject")
 ITERABLE = "loadeval:IterableAdapter"
 POINT = EntryPoint("", ITERABLE, "loadeval.adapters")
+LOADERS = """
+from collections import deque
+class Loader:
+    def __init_subclass__(cls, tag=None):
+        cls.tag = tag
+    def __iter__(self):
+        return iter([1, 2, 3])
+class Heir(Loader):
+    pass
+class Own(Loader):
+    def __iter__(self):
+        return super().__iter__()
+size = 3
+"""
 
 
 @pytest.fixture(autouse=True)
-def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Finders, modules, classes and the path are restored."""
+def _as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Finders, modules, classes and the path are restored; the program has no sitecustomize."""
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(loadeval_inject, "said", set())
     before = set(sys.modules)
     yield
     uninstall()
@@ -45,16 +62,7 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(name="package")
 def _package(tmp_path: Path) -> str:
     """A module with a loader that nobody knows, and one that only inherits."""
-    (tmp_path / "ours_loaders.py").write_text(
-        "from collections import deque\n"
-        "class Loader:\n"
-        "    def __init_subclass__(cls, tag=None):\n        cls.tag = tag\n"
-        "    def __iter__(self):\n        return iter([1, 2, 3])\n"
-        "class Heir(Loader):\n    pass\n"
-        "class Own(Loader):\n    def __iter__(self):\n        return super().__iter__()\n"
-        "size = 3\n"
-    )
-    sys.path.insert(0, str(tmp_path))
+    (tmp_path / "ours_loaders.py").write_text(LOADERS)
     importlib.invalidate_caches()
     return "ours_loaders"
 
@@ -63,19 +71,15 @@ def loaders(name: str) -> Any:
     return importlib.import_module(name)
 
 
-def begun(finder: Finder) -> None:
-    sys.meta_path.insert(0, finder)
-
-
 def test_a_module_is_patched_after_it_was_imported(package: str) -> None:
-    """It is patched by whichever finder, and its loader stays as it is."""
+    """By whichever finder; the module's own loader stays as it is."""
     seen: list[tuple[str, bool]] = []
 
-    def patch(name: str) -> list[str]:
+    def patch(name: str, _: str | None) -> list[str]:
         seen.append((name, hasattr(sys.modules[name], "size")))
         return []
 
-    begun(Finder([package], patch))
+    sys.meta_path.insert(0, Finder({package: ITERABLE}, patch))
     module = loaders(package)
     assert seen == [(package, True)]
     assert "exec_module" not in vars(module.__loader__)
@@ -89,15 +93,14 @@ def test_a_module_in_a_package_is_patched_once_that_is_there(tmp_path: Path) -> 
     (package / "__init__.py").write_text("from . import loaders\nsize = 3\n")
     (package / "loaders.py").write_text("")
     (package / "more.py").write_text("")
-    sys.path.insert(0, str(tmp_path))
     importlib.invalidate_caches()
 
-    def patch(name: str) -> list[str]:
+    def patch(name: str, _: str | None) -> list[str]:
         assert hasattr(sys.modules["ours_package"], "size")
         seen.append(name)
         return ["ours_package.more"]
 
-    begun(Finder(["ours_package.loaders"], patch))
+    sys.meta_path.insert(0, Finder({"ours_package.loaders": ITERABLE}, patch))
     loaders("ours_package")
     assert seen == ["ours_package.loaders"]
     loaders("ours_package.more")
@@ -107,17 +110,16 @@ def test_a_module_in_a_package_is_patched_once_that_is_there(tmp_path: Path) -> 
 def test_modules_are_patched_in_turn(package: str, tmp_path: Path) -> None:
     """One that patching another imports waits: one module may have the adapters of both."""
     (tmp_path / "ours_second.py").write_text("")
-    sys.path.insert(0, str(tmp_path))
     importlib.invalidate_caches()
     seen: list[str] = []
 
-    def patch(name: str) -> list[str]:
+    def patch(name: str, _: str | None) -> list[str]:
         if name == package:
             importlib.import_module("ours_second")
         seen.append(name)
         return []
 
-    begun(Finder([package, "ours_second"], patch))
+    sys.meta_path.insert(0, Finder({package: ITERABLE, "ours_second": ITERABLE}, patch))
     loaders(package)
     assert seen == [package, "ours_second"]
 
@@ -128,13 +130,13 @@ def test_a_failure_to_patch_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """This is told on stderr and in the run's folder; the module is imported."""
+    """On stderr and in the run's folder; the module is imported."""
 
-    def fails(_: str) -> list[str]:
+    def fails(_: str, __: str | None) -> list[str]:
         raise TypeError("not\nthis")
 
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
-    begun(Finder([package], fails))
+    sys.meta_path.insert(0, Finder({package: ITERABLE}, fails))
     assert loaders(package).size == 3
     assert capsys.readouterr().err == (
         "loadeval: not measured (TypeError: not this); the program goes on\n"
@@ -142,23 +144,42 @@ def test_a_failure_to_patch_is_one_line(
     assert (tmp_path / ".failed").read_text() == "TypeError: not this\n"
 
 
+def imported_by_python() -> None:
+    """Run our sitecustomize as Python does when it starts."""
+    path = INJECT / "sitecustomize.py"
+    scope = {"__name__": "sitecustomize", "__file__": str(path)}
+    exec(compile(path.read_text(), str(path), "exec"), scope)
+
+
 def test_python_begins_by_waiting(
     package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It marks that it was there, and takes itself off the path."""
+    """It marks that it was there, takes itself off the path, and runs what it hides."""
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
     monkeypatch.setenv("LOADEVAL_RUN_ADAPTERS", f"{package}={ITERABLE},ours_nowhere={ITERABLE}")
-    here = str(hook.__file__).replace("hook.py", "inject")
-    sys.path.insert(0, here)
-    monkeypatch.delitem(sys.modules, "sitecustomize", raising=False)
+    monkeypatch.setitem(sys.modules, "loadeval_inject", loadeval_inject)
+    monkeypatch.setitem(sys.modules, "sitecustomize", ModuleType("sitecustomize"))
+    sys.path.insert(0, str(INJECT))
     (tmp_path / "sitecustomize.py").write_text("own_name = __name__\n")
-    loadeval_inject.begin(here, hook.patch)
-    assert here not in sys.path
+    imported_by_python()
+    assert str(INJECT) not in sys.path
     assert (tmp_path / ".python").exists()
     assert sys.modules["sitecustomize"].own_name == "sitecustomize"
     assert loaders(package).Loader.__iter__.__wrapped__ is not None
 
 
+@pytest.fixture(name="alone")
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment has no sitecustomize of its own."""
+    find = importlib.machinery.PathFinder.find_spec
+
+    def hidden(name: str, *more: Any) -> Any:
+        return None if name == "sitecustomize" else find(name, *more)
+
+    monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", hidden)
+
+
+@pytest.mark.usefixtures("alone")
 def test_what_a_pth_file_has_imported_is_measured(
     package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -166,39 +187,26 @@ def test_what_a_pth_file_has_imported_is_measured(
     module = loaders(package)
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
     monkeypatch.setenv("LOADEVAL_RUN_ADAPTERS", f"{package}={ITERABLE}")
-    with monkeypatch.context() as patched:
-        patched.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
-        loadeval_inject.begin("", hook.patch)
-    monkeypatch.setattr(hook, "_hook", hook._Hook())
+    loadeval_inject.begin("", hook.patch)
+    monkeypatch.setattr(hook, "state", hook.State())
     assert list(module.Loader()) == [1, 2, 3]
-    session = hook.current()
+    session = hook.state.session
     assert session is not None
     session.close()
     assert read_run(tmp_path / "rank0.jsonl").batches == 3
 
 
-def test_without_a_folder_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LOADEVAL_RUN", raising=False)
-    monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
-    finders = list(sys.meta_path)
-    loadeval_inject.begin("", hook.patch)
-    assert sys.meta_path == finders
-
-
+@pytest.mark.usefixtures("alone")
 def test_a_fault_of_ours_at_the_start_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A folder that is gone is not: whoever cannot write its log there tells."""
-
-    def fails(*_: object) -> None:
-        raise OSError("no room")
-
+    """A folder that is gone is not: a program may start many Pythons that iterate no loader."""
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path / "gone"))
-    monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
-    monkeypatch.setattr(loadeval_inject, "said", set())
-    monkeypatch.setattr(loadeval_inject, "Finder", fails)
     loadeval_inject.begin("", hook.patch)
-    assert "loadeval: not measured (OSError: no room)" in capsys.readouterr().err
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(loadeval_inject, "Finder", None)
+    loadeval_inject.begin("", hook.patch)
+    assert "loadeval: not measured (TypeError: " in capsys.readouterr().err
 
 
 def test_loaders_of_a_registered_module_are_measured(
@@ -222,24 +230,10 @@ def test_loaders_of_a_registered_module_are_measured(
     assert not hasattr(module.Loader.__iter__, "__wrapped__")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        '{"loaders": []}',
-        '{"name": "rank0", "rank": 0, "pid": 1, "host": "x", "ended": true, "loaders": {}}',
-    ],
-)
-def test_a_file_that_is_not_ours_is_no_process(text: str, tmp_path: Path) -> None:
-    (tmp_path / "rank0.json").write_text(text)
-    assert processes_in(tmp_path) == []
-
-
-def test_a_file_that_cannot_be_written_is_told(
+def test_a_file_that_cannot_be_written_is_told_once(
     package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once. What is measured stays."""
+    """What is measured stays."""
     monkeypatch.setattr("loadeval.launch.settings.registered", lambda: {package: POINT})
     module = loaders(package)
     folder = install(output=tmp_path / "logs")
@@ -263,7 +257,6 @@ def test_a_folder_that_is_gone_is_told_once(
 ) -> None:
     """The loaders are iterated unmeasured."""
     monkeypatch.setattr("loadeval.launch.settings.registered", lambda: {package: POINT})
-    monkeypatch.setattr(loadeval_inject, "said", set())
     module = loaders(package)
     shutil.rmtree(install(output=tmp_path / "logs"))
     for _ in range(2):
@@ -271,49 +264,67 @@ def test_a_folder_that_is_gone_is_told_once(
     assert capsys.readouterr().err.count("not measured") == 1
 
 
-def imported_by_python() -> str:
-    """Run our sitecustomize as Python does when it starts; the folder that it is in."""
-    path = INJECT / "sitecustomize.py"
-    scope = {"__name__": "sitecustomize", "__file__": str(path)}
-    exec(compile(path.read_text(), str(path), "exec"), scope)
-    return str(path.parent)
-
-
-def test_what_python_imports_waits_for_frameworks(
-    package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Each by the adapter that is registered for it."""
-    monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
-    monkeypatch.setenv("LOADEVAL_RUN_ADAPTERS", f"{package}={ITERABLE}")
-    monkeypatch.setitem(sys.modules, "loadeval_inject", loadeval_inject)
-    with monkeypatch.context() as patched:
-        patched.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
-        imported_by_python()
-    assert loaders(package).Loader.__iter__.__wrapped__ is not None
-
-
-def test_a_python_of_long_ago_finds_what_ours_hides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_python_of_long_ago_starts_as_without_us(monkeypatch: pytest.MonkeyPatch) -> None:
     """It cannot read the rest, and is started by tools that have nothing to do with training."""
     monkeypatch.setattr(sys, "version_info", (3, 6))
-    here, ours = str(INJECT), ModuleType("sitecustomize")
-    for own in (False, True):
-        monkeypatch.setattr(sys, "path", [here, str(tmp_path)])
-        monkeypatch.setitem(sys.modules, "sitecustomize", ours)
-        if own:
-            (tmp_path / "sitecustomize.py").write_text("is_own = True\n")
-            importlib.invalidate_caches()
-        imported_by_python()
-        assert sys.path == [str(tmp_path)]
-        assert hasattr(sys.modules["sitecustomize"], "is_own") is own
+    before = set(sys.modules)
+    imported_by_python()
+    assert set(sys.modules) == before
 
 
-def test_a_folder_that_is_gone_is_nothing_to_say_when_python_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+class Holder:
+    """It holds a dataset, as loaders do."""
+
+    def __init__(self, dataset: Any = None) -> None:
+        self.dataset = dataset
+
+
+def note(loader: Any) -> None:
+    note_made(loader, sys._getframe(1), {"rebuilder"})
+
+
+def from_a_library(name: str) -> Any:
+    """A function of such a module that notes a loader."""
+    space: dict[str, Any] = {"__name__": name}
+    source = "def make(note, loader): note(loader)"
+    exec(compile(source, "/x/site-packages/library.py", "exec"), space)
+    return space["make"]
+
+
+def test_a_loader_was_made_where_the_program_calls_a_library(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A program may start many that iterate no loader."""
-    monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path / "gone"))
-    monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
-    loadeval_inject.begin("", hook.patch)
-    assert capsys.readouterr().err == ""
+    """The file is told from the working directory, or in full."""
+    monkeypatch.chdir(Path(__file__).parent)
+    loader, elsewhere = Holder(), Holder()
+    here = sys._getframe().f_lineno + 1
+    from_a_library("library")(note, loader)
+    assert made_at(loader) == f"{Path(__file__).name}:{here}"
+    monkeypatch.chdir(tmp_path)
+    note(elsewhere)
+    assert str(made_at(elsewhere)).startswith(f"{__file__}:")
+    monkeypatch.setattr(os, "getcwd", None)
+    note(loader)
+    assert made_at(loader) == f"{Path(__file__).name}:{here}"  # the innermost constructor counts
+
+
+def test_what_is_made_again_was_made_where_the_first_was() -> None:
+    """A package that makes loaders anew leaves the line of the first one of a dataset."""
+    remade, dataset = from_a_library("rebuilder.loops"), Holder()
+    first, again, strange = Holder(dataset), Holder(dataset), Holder(Holder())
+    note(first)
+    remade(note, again)
+    remade(note, strange)
+    assert made_at(again) == made_at(first) is not None
+    assert made_at(strange) is None
+
+
+def test_noting_a_loader_raises_nothing_and_keeps_nothing() -> None:
+    """An object without attributes, a dataset that takes no weak reference, one that is gone."""
+    note(object())
+    loader = Holder([1, 2])
+    note(loader)
+    number = id(loader)
+    assert number in PLACES
+    del loader
+    assert number not in PLACES

@@ -1,7 +1,8 @@
-"""`loadeval run`: the ways to launch a program, and what it keeps of its own."""
+"""`loadeval run`: the ways to launch a program, what it keeps of its own, and ending it early."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.launch.conftest import PROGRAM, environment, launch_command
+from tests.launch.conftest import LOADEVAL, PROGRAM, environment, launch_command
 
 if TYPE_CHECKING:
     from tests.launch.conftest import Launch
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.check  # each starts Python and imports torch
 
 PYTHON = sys.executable
+ENDLESS = str(Path(__file__).with_name("endless.py"))
+ALL = "1000000"
 PARENT = f"""
 import subprocess, sys
 sys.exit(subprocess.run([sys.executable, {str(PROGRAM)!r}, *sys.argv[1:]]).returncode)
@@ -56,15 +59,9 @@ def plain(folder: Path, *command: str) -> str:
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param([PYTHON, str(PROGRAM)], id="script"),
         pytest.param([PYTHON, "-m", "tests.launch.program"], id="module"),
-        pytest.param(
-            [PYTHON, "-c", "import sys; from tests.launch.program import main; main()"], id="code"
-        ),
-        pytest.param(["sh", "-c", f"{PYTHON} {PROGRAM}; exit $?"], id="shell"),
+        pytest.param(["sh", "-c", f"{PYTHON} -O -u {PROGRAM}; exit $?"], id="shell"),
         pytest.param([PYTHON, "-c", PARENT], id="subprocess"),
-        pytest.param([PYTHON, "-O", "-u", str(PROGRAM)], id="options of Python"),
-        pytest.param([PYTHON, str(PROGRAM), "--workers=1", "--context=fork"], id="fork"),
         pytest.param([PYTHON, str(PROGRAM), "--workers=1", "--context=spawn"], id="spawn"),
         pytest.param(
             [PYTHON, str(PROGRAM), "--workers=1", "--context=forkserver"], id="forkserver"
@@ -86,27 +83,14 @@ def test_its_loaders_are_measured(command: list[str], launch: Launch, tmp_path: 
     assert "Training waited for batches" in done.err
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(
-            [tool("torchrun"), "--standalone", "--nproc-per-node=2", str(PROGRAM)], id="torchrun"
-        ),
-        pytest.param(
-            [
-                *(PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
-                *("-m", "tests.launch.program"),
-            ],
-            id="torch.distributed.run -m",
-        ),
-        pytest.param([PYTHON, "-c", "spawn"], id="mp.spawn"),
-    ],
-)
-def test_each_rank_has_its_logs(command: list[str], launch: Launch, tmp_path: Path) -> None:
-    if command[-1] == "spawn":
-        script = tmp_path / "spawn.py"
-        script.write_text(SPAWN.format(program=str(PROGRAM), port=str(20_000 + os.getpid() % 9999)))
-        command = [PYTHON, str(script)]
+@pytest.mark.parametrize("launcher", ["torch.distributed.run", "mp.spawn"])
+def test_each_rank_has_its_logs(launcher: str, launch: Launch, tmp_path: Path) -> None:
+    script = tmp_path / "spawn.py"
+    script.write_text(SPAWN.format(program=str(PROGRAM), port=str(20_000 + os.getpid() % 9999)))
+    command = [PYTHON, str(script)]
+    if launcher != "mp.spawn":
+        options = ["--standalone", "--nproc-per-node=2", "-m", "tests.launch.program"]
+        command = [PYTHON, "-m", launcher, *options]
     done = launch(command)
     assert done.code == 0, done.err
     assert done.batches == {
@@ -116,10 +100,9 @@ def test_each_rank_has_its_logs(command: list[str], launch: Launch, tmp_path: Pa
     assert "2 ranks of one job waited for batches" in done.err
 
 
-@pytest.mark.parametrize("option", ["-E", "-I", "-S"])
-def test_a_python_that_cannot_be_measured_is_told(option: str, launch: Launch) -> None:
-    """It reads no PYTHONPATH, or no site; it runs, and no folder is left."""
-    done = launch([PYTHON, option, "-c", "print('ran')"])
+def test_a_python_that_cannot_be_measured_is_told(launch: Launch) -> None:
+    """It reads no PYTHONPATH; it runs, and no folder is left."""
+    done = launch([PYTHON, "-I", "-c", "print('ran')"])
     assert (done.code, done.out) == (0, "ran\n")
     assert "Nothing was measured: the command started no Python that can be measured" in done.err
     assert not done.folder.exists()
@@ -146,8 +129,24 @@ def test_a_loader_that_cannot_be_measured_is_told(launch: Launch, tmp_path: Path
     assert "Nothing was measured: ModuleNotFoundError" in done.err
 
 
-def test_its_exit_code_is_ours(launch: Launch) -> None:
-    assert launch([PYTHON, str(PROGRAM), "--code", "7"]).code == 7
+def test_a_setting_that_the_loader_does_not_take_ends_the_program(launch: Launch) -> None:
+    """By an error that names it; no folder is left."""
+    done = launch([PYTHON, str(PROGRAM)], "--set", "num_threads=2")
+    *_, last = done.err.splitlines()
+    assert "UsageError: this DataLoader has no num_threads that can be changed" in last
+    assert done.code == 1
+    assert not done.folder.exists()
+
+
+def test_a_program_keeps_its_exit_code_and_is_tracked(launch: Launch, tmp_path: Path) -> None:
+    """Its training loader is; gradient accumulation is counted."""
+    command = [PYTHON, str(PROGRAM), "--accumulate=4", "--code=7"]
+    done = launch(command, "--track", "tensorboard")
+    assert done.code == 7
+    assert done.main.optimizer_steps == 4
+    assert "training 16 2 4 of 32 samples" in " ".join(done.err.split())
+    (tracked,) = (tmp_path / "runs").iterdir()
+    assert "rank0" in tracked.name
 
 
 def test_a_signal_that_ends_it_ends_us(launch: Launch) -> None:
@@ -155,7 +154,7 @@ def test_a_signal_that_ends_it_ends_us(launch: Launch) -> None:
     assert done.code == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_that_we_get_is_passed_on(number: signal.Signals, tmp_path: Path) -> None:
     """Its own handler is called, and says how the program ends."""
     code = (
@@ -175,48 +174,33 @@ def test_a_signal_that_we_get_is_passed_on(number: signal.Signals, tmp_path: Pat
         assert started.wait(30) == 9
 
 
-def test_stdin_is_its_own(launch: Launch) -> None:
-    done = launch([PYTHON, "-c", "print(input()[::-1])"], stdin="abc\n")
-    assert done.out == "cba\n"
-
-
-def test_a_command_that_is_not_there(launch: Launch) -> None:
-    done = launch(["no-such-command-anywhere"])
-    assert done.code == 127
-    assert "cannot run no-such-command-anywhere" in done.err
-    assert not done.folder.exists()
-
-
-def test_what_follows_the_command_is_its_own(launch: Launch) -> None:
-    """Options that are ours too, and another --."""
-    code = "import sys; print(sys.argv[1:])"
-    done = launch([PYTHON, "-c", code, "--mode", "x", "--", "--output=y"])
-    assert done.out == "['--mode', 'x', '--', '--output=y']\n"
-
-
-def test_another_sitecustomize_is_run(launch: Launch, tmp_path: Path) -> None:
-    """That of the environment, which ours hides."""
-    (tmp_path / "sitecustomize.py").write_text("import builtins; builtins.seen = __name__\n")
+def test_ctrl_c_in_a_terminal_comes_once(tmp_path: Path) -> None:
+    """The terminal sends it to both; we do not pass it on."""
     code = (
-        f"import os, sys, subprocess; os.environ['PYTHONPATH'] += os.pathsep + {str(tmp_path)!r}\n"
-        "subprocess.run([sys.executable, '-c', 'import sitecustomize; print(seen, "
-        "sitecustomize.__file__)'])"
+        "import signal, time\nseen = []\nsignal.signal(signal.SIGINT, lambda *_: seen.append(1))\n"
+        "print('ready', flush=True)\nend = time.monotonic() + 3\n"
+        "while time.monotonic() < end: time.sleep(0.1)\nprint('seen', len(seen), flush=True)"
     )
-    done = launch([PYTHON, "-c", code])
-    assert done.out == f"sitecustomize {tmp_path / 'sitecustomize.py'}\n"
+    script = (
+        "import os, pty, sys\npid, terminal = pty.fork()\n"
+        "if not pid: os.execvpe(sys.argv[1], sys.argv[1:], os.environ)\n"
+        "text = b''\n"
+        "while True:\n"
+        "  try: part = os.read(terminal, 1000)\n"
+        "  except OSError: break\n"
+        "  if b'ready' in part: os.write(terminal, b'\\x03')\n"
+        "  text += part\n"
+        "print(text.decode())"
+    )
+    command = [*launch_command(tmp_path / "logs"), PYTHON, "-c", code]
+    assert "seen 1" in plain(tmp_path, PYTHON, "-c", script, *command)
 
 
-def test_gradient_accumulation_is_counted(launch: Launch) -> None:
-    done = launch([PYTHON, str(PROGRAM), "--accumulate=4"])
-    assert done.main.optimizer_steps == 4
-    assert "training 16 2 4 of 32 samples" in " ".join(done.err.split())
-
-
-def test_a_run_is_not_overwritten(launch: Launch) -> None:
-    launch([PYTHON, str(PROGRAM)])
-    again = launch([PYTHON, str(PROGRAM)])
-    assert again.code == 1
-    assert "is not empty" in again.err
+def test_stdin_and_arguments_are_its_own(launch: Launch) -> None:
+    """Options that are ours too, and another --."""
+    code = "import sys; print(input()[::-1], sys.argv[1:])"
+    command = [PYTHON, "-c", code, "--mode", "x", "--", "--output=y"]
+    assert launch(command, stdin="abc\n").out == "cba ['--mode', 'x', '--', '--output=y']\n"
 
 
 def test_two_programs_of_one_command(launch: Launch) -> None:
@@ -229,13 +213,38 @@ def test_two_programs_of_one_command(launch: Launch) -> None:
     assert "Training 2 of 2: rank0-run2.jsonl" in done.err
 
 
-def test_a_program_that_ends_without_pythons_end(launch: Launch) -> None:
-    """It ends by os._exit: what was measured half a second before is there."""
-    code = (
-        "import os, time, torch\nfrom torch.utils.data import DataLoader\n"
-        "for number, _ in enumerate(DataLoader(range(100), 1)):\n"
-        "  time.sleep(0.03)\n  if number == 60: os._exit(5)"
-    )
-    done = launch([PYTHON, "-c", code])
-    assert done.code == 5
-    assert 20 <= done.run().batches <= 61
+def test_alternating_gives_a_verdict(launch: Launch, tmp_path: Path) -> None:
+    """Every sample is served once, and the screen printed; `watch` and `report` take its logs."""
+    done = launch([PYTHON, ENDLESS, "600", "1"], "--mode", "alternate")
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == list(range(1200))
+    assert set(done.run().steps.arm.tolist()) == {0, 1}
+    assert "\nMeasured: " in done.err
+    shown = plain(tmp_path, PYTHON, *LOADEVAL, "watch", "--once", "--json", str(done.folder))
+    assert json.loads(shown)["batches"] == 600
+    assert "report.html" in plain(tmp_path, PYTHON, *LOADEVAL, "report", str(done.folder))
+
+
+def test_recording_ends_after_so_many_batches(launch: Launch) -> None:
+    """The program trains on as it is, and the log is complete."""
+    done = launch([PYTHON, ENDLESS, "400", "0"], "--batches", "100")
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == list(range(800))
+    run = done.run()
+    assert (run.batches, run.closed, run.ends[-1].cause) == (100, True, "unmeasured")
+    assert "rank0.jsonl training 100 1 " in " ".join(done.err.split())
+
+
+def test_a_program_can_be_ended_early(launch: Launch) -> None:
+    """Ctrl-C does the same: it ends by itself, and that counts as success."""
+    done = launch([PYTHON, ENDLESS, ALL, "1"], "--stop-after", "50")
+    assert done.code == 0, done.err
+    assert done.out.startswith("stopped ")
+    assert done.run().batches >= 50
+
+
+def test_ranks_can_be_ended_early(launch: Launch) -> None:
+    command = [tool("torchrun"), "--standalone", "--nproc-per-node=2", ENDLESS, ALL, "0"]
+    done = launch(command, "--stop-after", "50")
+    assert done.code == 0, done.err
+    assert done.out.count("stopped") == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     from tests.launch.conftest import Launch
 
-POINT = EntryPoint("lanes", "lanes_adapter:Adapter", "loadeval.adapters")
 SETTINGS_PROGRAM = Path(__file__).with_name("settings_program.py")
 
 
@@ -71,14 +69,6 @@ def test_a_loader_that_trains_keeps_its_settings(tmp_path: Path) -> None:
     assert seen == [2, 4, 3, 3, 3]
 
 
-def test_without_settings_nothing_is_noted(tmp_path: Path) -> None:
-    folder = install(output=tmp_path / "logs", settings={"validation.pin_memory": False})
-    loader = made()
-    train(loader)
-    assert noted(folder) == {"rank0.jsonl": None}
-    assert not [name for name in vars(loader) if "loadeval" in name]
-
-
 def test_an_evaluation_is_known_by_its_function(tmp_path: Path) -> None:
     """That of transformers' Trainer asks for its iterator with gradients on."""
     folder = install(output=tmp_path / "logs", settings={"timeout": 3})
@@ -97,10 +87,6 @@ def test_an_evaluation_is_known_by_its_function(tmp_path: Path) -> None:
             {"prefetch_factor": 4},
             "DataLoader does not take prefetch_factor=4: prefetch_factor option could only be",
         ),
-        (
-            {"num_workers": 1, "multiprocessing_context": 5},
-            "does not take num_workers=1, multiprocessing_context=5: multiprocessing_context opt",
-        ),
     ],
 )
 def test_what_a_loader_does_not_take(
@@ -114,13 +100,6 @@ def test_what_a_loader_does_not_take(
             iter(loader)
     assert noted(folder) == {}
     assert message in why_nothing(folder, 1)
-
-
-def test_a_warning_that_is_an_error_is_the_programs(tmp_path: Path) -> None:
-    """As torch raises it where a DataLoader with as many workers is made."""
-    install(output=tmp_path / "logs", settings={"num_workers": 500})
-    with pytest.raises(UserWarning, match="will create 500 worker processes"):
-        iter(made())
 
 
 def test_settings_are_written_as_in_python() -> None:
@@ -148,18 +127,9 @@ def test_words_that_are_no_settings(words: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_workers": -1}, "num_workers is -1; expected a whole number, 0 or more"),
-        ({"validation.num_workers": True}, "expected a whole number, 0 or more"),
-        ({"prefetch_factor": "two"}, "prefetch_factor is 'two'; expected a whole number, 1"),
-        ({"pin_memory": "yes"}, "pin_memory is 'yes'; expected True or False"),
-        ({"a-b": 1}, "'a-b' is no name of a setting"),
+        ({"validation.num_workers": -1}, "num_workers is -1; expected a whole number, 0 or more"),
         ({"num_wrkers": 2}, "has the setting num_wrkers; did you mean num_workers?"),
-        ({"validation.foo": 1}, "has the setting foo; expected one of batch_size, buffer_size, dr"),
-        ({"num_workers": 0, "prefetch_factor": 2}, "needs workers, and num_workers is 0"),
-        (
-            {"validation.num_workers": 0, "validation.persistent_workers": True},
-            "needs workers, and validation.num_workers is 0",
-        ),
+        ({"validation.foo": 1}, "has the setting foo; expected one of num_workers, num_threads"),
         ({"batch_size": 4}, "batch_size=4 changes the samples of a batch, or their order; if"),
         ({"validation.in_order": False}, "in_order=False changes the samples of a batch"),
         ({"multiprocessing_context": object()}, "expected a number, text, True, False or None"),
@@ -171,14 +141,15 @@ def test_what_no_loader_takes(settings: dict[str, Any], message: str) -> None:
         check(RunSettings("", settings=settings))
 
 
-def test_what_all_loaders_may_take() -> None:
-    check(RunSettings("", settings={"prefetch_factor": None, "num_workers": 0}))
-    check(RunSettings("", settings={"batch_size": 4, "in_order": False}, allow_changes=True))
+def test_an_unknown_tracker_is_refused() -> None:
+    with pytest.raises(UsageError, match="track is 'comet'; expected one of mlflow, wandb, tens"):
+        check(RunSettings("", track="comet"))
 
 
-def test_the_adapter_of_another_package_may_know_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadeval.launch.settings.registered", lambda: {"lanes": POINT})
-    check(RunSettings("", settings={"lanes": [1]}))
+def test_the_processes_are_told_all_settings() -> None:
+    """By their environment."""
+    settings = RunSettings("logs", "alternate", 9, settings={"num_workers": 4}, track="mlflow")
+    assert RunSettings.from_environment(settings.environment()) == settings
 
 
 def command(kind: str, arguments: dict[str, Any]) -> list[str]:
@@ -200,11 +171,9 @@ LATER = {"num_workers": 9, "persistent_workers": True, "prefetch_factor": 1}
 @pytest.mark.parametrize(
     ("kind", "before", "settings", "after"),
     [
-        ("map", {}, {"num_workers": 2}, {"num_workers": 2}),
         ("map", {}, LATER, LATER),
         ("map", {"num_workers": 1}, {"multiprocessing_context": "forkserver"}, None),
         ("map", KEEPS, {"num_workers": 0}, {}),
-        ("map", {"num_workers": 1}, {"pin_memory": True, "timeout": 50}, None),
         ("map", KEEPS, {"batch_size": 7, "drop_last": True}, None),
         ("stream", {}, {"num_workers": 2}, None),
         ("stateful", {}, KEEPS, None),

@@ -82,13 +82,13 @@ def log(folder: Path, record: LoaderRecord) -> Run:
     "options",
     [
         {},
-        pytest.param({"num_workers": 1}, marks=pytest.mark.check),
-        pytest.param({"num_workers": 1, "persistent_workers": True}, marks=pytest.mark.check),
+        pytest.param(
+            {"num_workers": 1, "persistent_workers": True}, marks=pytest.mark.check, id="persistent"
+        ),
     ],
-    ids=["0", "1", "persistent"],
 )
 def test_a_loader_that_trains_is_evaluated_too(options: dict[str, Any], folder: Path) -> None:
-    """It is evaluated between training epochs: each role has its epochs, steps, batches, stages."""
+    """Each role has its epochs, steps, batches and stages; training alone alternates."""
     loader, epochs, samples = made(**options), 4, list(range(SAMPLES))
     for _ in range(epochs):
         assert sorted(train(loader)) == samples
@@ -101,70 +101,43 @@ def test_a_loader_that_trains_is_evaluated_too(options: dict[str, Any], folder: 
         run = log(folder, record)
         assert run.batches == epochs * BATCHES
         assert {end.cause for end in run.ends} == {"exhausted"}
+    assert validation.mode == "log"
     run = log(folder, training)
     looked_into = set(range(epochs))
     if run.header.mode == "alternate":  # in the blocks for it alone
         looked_into = set(run.steps.epoch[run.steps.instrumented].tolist())
-        assert len(looked_into) > 1
+        assert len(set(run.steps.pair.tolist())) > 2
     assert set(run.stages.epoch.tolist()) == looked_into
 
 
-def test_only_training_alternates(tmp_path: Path) -> None:
-    folder = install("alternate", output=tmp_path / "logs")
-    loader = made()
-    for _ in range(4):
-        train(loader)
-        evaluate(loader)
-    roles = loaders_by_role(folder)
-    assert {role: record.mode for role, record in roles.items()} == {
-        "training": "alternate",
-        "validation": "log",
-    }
-    alternating, logged = log(folder, roles["training"]), log(folder, roles["validation"])
-    assert len(set(alternating.steps.pair.tolist())) > 2
-    assert set(logged.steps.arm.tolist()) == {0}
-    assert set(logged.steps.pair.tolist()) == {-1}
-
-
-def test_a_sanity_check_before_training_is_validation(folder: Path) -> None:
-    """Lightning has one."""
+def test_what_is_read_before_training(tmp_path: Path) -> None:
+    """A sanity check, as Lightning has one, is validation; data may be read for its statistics."""
+    folder = install(output=tmp_path / "logs")
     held = made(20)
     evaluate(held)
+    evaluate_by_batch(made(40))
     train(made())
     evaluate(held)
     roles = loaders_by_role(folder)
-    assert roles["validation"].epochs == 2
-    assert roles["validation"].mode == "log"
+    assert {role: record.epochs for role, record in roles.items()} == {
+        "validation": 2,
+        "other": 1,
+        "training": 1,
+    }
     assert roles["training"].optimizer_steps == BATCHES
 
 
-def test_evaluation_with_gradients_on_is_validation(folder: Path) -> None:
-    """It comes after optimizer steps, and has none itself."""
-    loader, held = made(), made(40)
-    for _ in range(3):
-        train(loader)
-        assert evaluate_by_batch(held) == list(range(40))
-    roles = loaders_by_role(folder)
-    assert (roles["training"].epochs, roles["validation"].epochs) == (3, 3)
-
-
-def test_an_evaluation_is_known_by_its_first_epoch(tmp_path: Path) -> None:
-    """Later ones do not alternate."""
+def test_evaluation_with_gradients_on_is_validation(tmp_path: Path) -> None:
+    """It comes after optimizer steps, and has none itself; its first epoch alone alternates."""
     folder = install("alternate", output=tmp_path / "logs")
     loader, held = made(40), made()
     for _ in range(3):
         train(loader)
-        evaluate_by_batch(held)
-    run = log(folder, loaders_by_role(folder)["validation"])
-    assert {end.epoch for end in run.ends} == {0, 1, 2}
+        assert sorted(evaluate_by_batch(held)) == list(range(SAMPLES))
+    roles = loaders_by_role(folder)
+    assert (roles["training"].epochs, roles["validation"].epochs) == (3, 3)
+    run = log(folder, roles["validation"])
     assert set(run.steps.pair[run.steps.epoch > 0].tolist()) == {-1}
-
-
-def test_what_is_read_before_training_is_other(folder: Path) -> None:
-    """Data may be read for its statistics."""
-    evaluate_by_batch(made(40))
-    train(made())
-    assert set(loaders_by_role(folder)) == {"other", "training"}
 
 
 def test_a_loader_that_is_read_within_a_step_is_noted(folder: Path) -> None:

@@ -36,7 +36,6 @@ def tune(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     [
         (["--space", "num_workers"], "num_workers is ''; expected a whole number, 0 or more"),
         (["--space", "batch_size=4,8"], "batch_size=4 changes the samples of a batch"),
-        (["--set", "num_workers"], "--set num_workers has no value"),
         (["--set", "no_such=1"], "no loader that loadeval knows has the setting no_such"),
     ],
 )

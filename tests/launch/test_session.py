@@ -1,0 +1,116 @@
+"""What a process of `loadeval run` does with its loaders, in this process."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from loadeval import UsageError, install, read_run
+from loadeval.launch import hook
+from loadeval.launch.command import why_nothing
+from loadeval.launch.loadeval_inject import ENDED_MARK
+from loadeval.launch.session import Session
+from loadeval.launch.settings import RunSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _as_python_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hook that shows what a program ends with."""
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+
+
+def loader() -> DataLoader[Any]:
+    return DataLoader(TensorDataset(torch.arange(8)), 4)
+
+
+@pytest.fixture(name="session")
+def _session(tmp_path: Path) -> Iterator[Session]:
+    """One that has read an epoch."""
+    session = Session(RunSettings(str(tmp_path), annotate=True), of_command=True)
+    own = loader()
+    epoch = session.epoch(own, own.__iter__)
+    assert epoch is not None
+    assert len(list(epoch)) == 2
+    yield session
+    session.close()
+
+
+def test_with_annotate_waits_and_steps_are_ranges_of_nvtx(session: Session) -> None:
+    session.close()
+    assert read_run(session.folder / "rank0.jsonl").header.settings["annotate"] == "nvtx"
+
+
+@pytest.mark.parametrize(
+    ("error", "is_ended", "shown"),
+    [
+        (KeyboardInterrupt(), True, ""),
+        (KeyboardInterrupt(), False, "KeyboardInterrupt\n"),
+        (ValueError("no such file"), True, "ValueError: no such file\n"),
+    ],
+)
+def test_the_ctrl_c_of_loadeval_has_no_traceback(
+    error: BaseException,
+    is_ended: bool,
+    shown: str,
+    session: Session,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It was said. Whatever else ends the program has one."""
+    if is_ended:
+        (session.folder / ENDED_MARK).touch()
+    sys.excepthook(type(error), error, None)
+    assert capsys.readouterr().err == shown
+
+
+def test_the_programs_own_excepthook_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def own(*_: object) -> None: ...
+
+    monkeypatch.setattr(sys, "excepthook", own)
+    session = Session(RunSettings(str(tmp_path)), of_command=True)
+    session.epoch(loader(), lambda: iter(()))
+    assert sys.excepthook is own
+    session.close()
+
+
+def test_a_setting_that_a_loader_does_not_take_is_told_to_the_command(tmp_path: Path) -> None:
+    session = Session(RunSettings(str(tmp_path), settings={"num_threads": 2}), of_command=True)
+    message = "this DataLoader has no num_threads that can be changed"
+    with pytest.raises(UsageError, match=message):
+        session.epoch(loader(), lambda: iter(()))
+    assert why_nothing(tmp_path, 1).startswith(f"Nothing was measured: {message}")
+
+
+def test_a_process_of_loadeval_run_is_not_installed(session: Session) -> None:
+    hook.use(session, {})
+    try:
+        with pytest.raises(UsageError, match="measured already, by `loadeval run`"):
+            install()
+    finally:
+        hook.end_session()
+
+
+def test_worker_threads_do_not_make_a_training_process_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of MONAI's ThreadDataLoader: torch's get_worker_info() tells of one in every thread."""
+    monkeypatch.setattr(hook, "state", hook.State())
+    monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
+    hook.patch("torch.utils.data", "loadeval_adapters.torch:PyTorchAdapter")
+    hook.patch("torch.utils.data.dataloader")
+    monkeypatch.setattr("torch.utils.data.get_worker_info", object)
+    try:
+        assert len(list(loader())) == 2
+        session = hook.state.session
+        assert session is not None
+    finally:
+        hook.end_session()
+    session.close()
+    assert read_run(tmp_path / "rank0.jsonl").batches == 2
