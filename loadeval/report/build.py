@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
@@ -962,11 +963,13 @@ def nothing_found(r: Result) -> Section:
 def settings(r: Result) -> Section:
     """What was measured: the loader, its settings, the machine."""
     loader, header = r.run.loader, r.run.header
-    created = header.created
+    recorded = header.created or NOT_RECORDED
+    with suppress(ValueError):  # not everybody writes when
+        recorded = wall_clock(datetime.fromisoformat(recorded))
     known = {
         "run": header.name,
         "mode": header.mode,
-        "recorded": wall_clock(datetime.fromisoformat(created)) if created else NOT_RECORDED,
+        "recorded": recorded,
         "loader": loader.backend.rpartition(".")[2] or NOT_RECORDED,
         "workers": loader.workers,
         "prefetch depth": loader.prefetch_depth,

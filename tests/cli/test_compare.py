@@ -60,6 +60,18 @@ def test_the_commands_can_be_pasted(logs: Logs) -> None:
     assert f"More: loadeval compare '{spaced}' {logs[1]} --full" in run(spaced, logs[1])[1]
 
 
+def test_a_file_of_dalis_class(tmp_path: Path) -> None:
+    """It does not tell when it was recorded, nor of which loader."""
+    path = tmp_path / "metrics.json"
+    counts = {"total_batches": 40, "cached_batches": 0, "cache_ready": False}
+    times = {"avg_batch_time": 0.01, "min_batch_time": 0.01, "max_batch_time": 0.01}
+    told = {"mode": "log", "total_time": 1.0, "batch_times": [0.01] * 40, **counts, **times}
+    path.write_text(json.dumps(told))
+    said = run(path, "--full")[1]
+    assert "Training waited for batches 40.0% of the time" in said
+    assert "recorded  not recorded" in said
+
+
 def test_json_is_one_object(logs: Logs, alternated: Path, tmp_path: Path) -> None:
     """Though a figure is written. A log beside a replay has the keys of a run that alternated."""
     keys = []
