@@ -29,8 +29,10 @@ ERROR = re.compile(r"\b([A-Z]\w*|\w*error): (.+?)(?=\)?\Z)", re.DOTALL)
 """It finds the name of an exception, and its text, up to the end or the closing bracket."""
 PATH = re.compile(r"""(?<!\w)'[^']+'|"[^"]+"|(?<![~\w.-])(?:\w+:)?[~\w.-]*[/\\][^\s'",;()]*""")
 """It finds paths, and whatever is quoted, which may be a path with blanks."""
-PLACE = re.compile(r"(.*?):(\d+)")
-"""It finds the file and the line of FILE:LINE FUNCTION."""
+PLACE = re.compile(r"\A(.*):(\d+)(?= |\Z)", re.DOTALL)
+"""It finds the file and the line of FILE:LINE FUNCTION; names of files may have colons too."""
+READ_ON = re.compile(r"(.*? raised )(.*)(, and was read on)", re.DOTALL)
+"""It finds the exception in the message of an event "error read on"."""
 TORCHS_OWN = ("torch/", "_utils/", "data/dataloader.py", "multiprocessing/")
 """Places in torch's own code begin so, and nobody makes them faster."""
 
@@ -58,7 +60,7 @@ def is_hidden(host: object) -> bool:
     return isinstance(host, str) and HOST_PLACEHOLDER.fullmatch(host) is not None
 
 
-def redacted(line: Line, salt: str) -> Line:  # noqa: PLR0911 - one for each type of line
+def redacted(line: Line, salt: str) -> Line:  # noqa: C901, PLR0911 - one for each line
     """`line` with placeholders. The name of the run stays."""
     match line:
         case Header(environment=environment, loader=loader):
@@ -71,6 +73,8 @@ def redacted(line: Line, salt: str) -> Line:  # noqa: PLR0911 - one for each typ
             return replace(line, error=_error(error, salt))
         case Event(message=error, kind="failed backend"):
             return replace(line, message=_error(error, salt))
+        case Event(message=text, kind="error read on") if found := READ_ON.fullmatch(text):
+            return replace(line, message=f"{found[1]}{_error(found[2], salt)}{found[3]}")
         case Event(message=text):
             return replace(line, message=_sentence(text, salt))
         case Readings(missing=str(why)):

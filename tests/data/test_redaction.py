@@ -15,7 +15,6 @@ from loadeval.data.redaction import SALT, run_salt, share_salt
 from tests.runs.given import make_header
 
 MISSING = "[Errno 2] No such file or directory: '/data/patient-7.dcm'"
-WAS_READ_ON = f"{MISSING}, and was read on"
 placeholder = partial(redaction.placeholder, salt="a salt")
 redacted = partial(redaction.redacted, salt="a salt")
 SCANS = placeholder("path", "demo/scans.py")
@@ -76,6 +75,10 @@ def why(missing: str | None) -> Line:
         (of_host("host-7"), of_host(placeholder("host", "host-7"))),  # it only looks like one
         (of_host(None), of_host(None)),
         (made_at("my scans/a.py:48"), made_at(f"{placeholder('path', 'my scans/a.py')}:48")),
+        (
+            made_at("/data/run:3/secret/train.py:48"),
+            made_at(f"{placeholder('path', '/data/run:3/secret/train.py')}:48"),
+        ),
         (ended(None), ended(None)),
         (ended("TimeoutError"), ended("TimeoutError")),
         (ended(f"OSError: {MISSING}"), ended(f"OSError: {placeholder('text', MISSING)}")),
@@ -90,7 +93,7 @@ def why(missing: str | None) -> Line:
             Event(5, f"epoch 3: the loader raised E: {MISSING}, and was read on", "error read on"),
             Event(
                 5,
-                f"epoch 3: the loader raised E: {placeholder('text', WAS_READ_ON)}",
+                f"epoch 3: the loader raised E: {placeholder('text', MISSING)}, and was read on",
                 "error read on",
             ),
         ),
@@ -108,6 +111,25 @@ def why(missing: str | None) -> Line:
 def test_a_line_names_neither_host_nor_file(line: Line, expected: Line) -> None:
     """Of an exception its name stays; numbers and functions do too."""
     assert redacted(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (
+            "patient 4711 Alice Smith has no scan",
+            placeholder("text", "patient 4711 Alice Smith has no scan"),
+        ),
+        (
+            "timeout: reading mrn-4711 of ward 3",
+            f"timeout: {placeholder('text', 'reading mrn-4711 of ward 3')}",
+        ),
+    ],
+)
+def test_an_error_that_was_read_on_is_hidden_whatever_its_text(error: str, shown: str) -> None:
+    """Of a traceback only the last line is told, which need not name an exception."""
+    told = "epoch 0: the loader raised {}, and was read on"
+    assert message(told.format(error), "error read on") == told.format(shown)
 
 
 @pytest.mark.parametrize(
