@@ -6,8 +6,8 @@ stands in where the system told no better.
 
 The slope is Theil's and Sen's. Memory also grows when a run starts up, and steps up now and then.
 So the readings are halved: the slope is that of the second half, and growth is only reported when
-the first half grows too, which one step, at whatever time, cannot do to both. Readings count since
-a worker last came or went.
+the first half grows too, which one step, at whatever time, cannot do to both. Where a worker comes
+or goes a new stretch begins, and nothing is concluded from one to the next.
 """
 
 from __future__ import annotations
@@ -71,19 +71,18 @@ def growth(run: Run, subject: str) -> Growth:
     table, hours, used = table.take(known), table.time_ns[known] / HOUR_NS, used[known]
     none = np.zeros(len(used))
     started, alive = table.get("started_workers", none), table.get("alive_workers", none)
-    (changes,) = np.nonzero((np.diff(started) != 0) | (np.diff(alive) != 0))
-    since = changes[-1] + 1 if len(changes) else 0
-    middle = (since + len(used)) // 2
-    slopes = []
-    for half in (slice(since, middle), slice(middle, None)):
-        every = -(-len(used[half]) // MOST_POINTS) or 1
-        slopes.append(slope([(hours[half][::every], used[half][::every])]))
-    first, second = slopes
+    cuts = np.flatnonzero((np.diff(started) != 0) | (np.diff(alive) != 0)) + 1
+    stretches = [*zip(np.split(hours, cuts), np.split(used, cuts), strict=True)]
+    first = slope([_thinned(t[: len(t) // 2], used[: len(t) // 2]) for t, used in stretches])
+    second = slope([_thinned(t[len(t) // 2 :], used[len(t) // 2 :]) for t, used in stretches])
     if first is None or second is None or None in (first.low, second.low):
-        few = f"too few memory readings for a trend ({len(used) - since}); run for some minutes"
+        few = f"too few memory readings for a trend ({len(used)}); run for some minutes"
         return Growth(subject, few)
-    # Workers that are started anew begin with fresh memory, and grow no longer than they live.
-    lives = min(1.0, float(np.ptp(hours[since:]))) if (started > alive).any() else 1.0
+    # Workers that are started anew begin with fresh memory, and grow no longer than they live. What
+    # comes and goes beside them, as for validation, is told apart where their starts were seen.
+    lives, epochs = 1.0, {start.epoch for start in run.worker_starts}
+    if (started > alive).any() and len(epochs) != 1:
+        lives = min(1.0, max(float(np.ptp(times)) for times, _ in stretches))
     matters, grows = LEAST_SHARE * limit_bytes, False
     if min(first.bounds[0], second.bounds[0]) <= 0:
         says = "any growth is within the noise"
@@ -94,6 +93,11 @@ def growth(run: Run, subject: str) -> Growth:
     else:
         says, grows = "it grows", True
     return Growth(subject, says, grows, second, limit_bytes)
+
+
+def _thinned(times: Values, values: Values) -> tuple[Values, Values]:
+    every = -(-len(times) // MOST_POINTS) or 1
+    return times[::every], values[::every]
 
 
 def memory_there(run: Run) -> int | None:

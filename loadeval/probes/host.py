@@ -58,8 +58,8 @@ class HostProbe:
     """Reads the subjects "process", "workers" and "machine".
 
     The workers are all that descend from the training process, and have no reading while there
-    are none. Rates are means since the reading before, and sums over the processes that live at the
-    end of it.
+    are none; `started_workers` counts those seen so far. Rates are means since the reading before,
+    and sums over the processes that live at the end of it.
 
     What is costly is done no more often than it can afford: looking for new workers, every
     second or two on a small machine, and reading memory, every `memory_every_s` seconds at most.
@@ -81,6 +81,7 @@ class HostProbe:
             raise ProbeError("the system tells nothing of processes: /proc cannot be read")
         self._family = Family(self._pid)
         self._family.look()
+        self._started: set[tuple[int, int]] = set()
         self._before: dict[str, dict[int, Usage]] = {}
         self._before_s = 0.0
         self._machine = MachineLoad()
@@ -99,7 +100,9 @@ class HostProbe:
             name: rates(usages, before[name], elapsed_s) if before else {}
             for name, usages in processes.items()
         }
+        self._started |= {(pid, usage.started) for pid, usage in workers.items()}
         readings["workers"]["alive_workers"] = len(workers)
+        readings["workers"]["started_workers"] = len(self._started)
         memory = self._memory_limit.of(lambda: list(map(_memory_of, processes.values())))
         allowed = self._affinity_limit.of(lambda: cpus_allowed(self._pid, workers))
         for of_both in filter(None, (memory, allowed)):

@@ -160,5 +160,5 @@ def test_a_run_with_workers_has_readings() -> None:
     assert {subject for _, subject in run.readings} == {"process", "workers", "machine"}
     workers = run.readings[of_workers]
     assert of_workers not in run.missing
-    assert workers.alive_workers.max() == 2
+    assert workers.alive_workers.max() == workers.started_workers.max() == 2
     assert (workers.read_bytes_per_s[1:] >= 0).all()
