@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from loadeval.data.blocks import batches_for, two_blocks_for, whole_epochs
-from loadeval.data.run import Run
+from loadeval.data.run import ARMS, Run
 from loadeval.estimate.cpus import workers_cpus
 from loadeval.estimate.epochs import starts_of
 from loadeval.estimate.gap import Gap
@@ -169,18 +169,19 @@ def lost_in_words(lost: Estimate) -> str:
 
 def _unmeasured(gap: Gap, run: Run, ideal: Run | None) -> str:
     """Why there is nothing to compare."""
-    name, batches = run.path or run.header.name, counted(run.batches, "batch", "batches")
     if ideal is not None:
-        return (
-            f"there are no steady-state batches in both runs: {name} has {batches}, "
-            f"{ideal.path or ideal.header.name} {ideal.batches:,}, and the first of each epoch are "
-            "warm-up"
+        return "; ".join(
+            f"{side.path or side.header.name} has no steady-state batches: it has "
+            f"{side.batches:,}, and the first {side.header.warmup:,} of each epoch are warm-up"
+            for side, iteration in ((run, gap.real), (ideal, gap.ideal))
+            if iteration is None
         )
     if gap.pairs is None:
         return "ideal loading was not measured"
+    batches, epochs = run.batches, len(epoch_lengths(run))
     return (
-        f"{name} is too short for a pair of a real and an ideal block: it has {batches} in "
-        f"{counted(len(epoch_lengths(run)), 'epoch')}"
+        f"{run.path or run.header.name} is too short for a pair of a real and an ideal block: "
+        f"it has {counted(batches, 'batch', 'batches')} in {counted(epochs, 'epoch')}"
     )
 
 
@@ -202,15 +203,20 @@ def rare_stalls(gap: Gap, run: Run) -> str:
     """
     if gap.real is None:
         return ""
-    waits_ns, bound_ns = run.steps.wait_ns[steady(run, "real")], STALL_ITERATIONS * gap.real.value
+    steps, counts = run.steps, steady(run, "real")
+    waits_ns, bound_ns = steps.wait_ns[counts], STALL_ITERATIONS * gap.real.value
     stalls_ns = waits_ns[waits_ns > bound_ns]
     measured = len(stalls_ns)
     if gap.pairs is not None and gap.ideal is not None:
         # Training would not feel what the queue hides of a wait while prefetching. The first one of
-        # an epoch that is a block is its epoch start.
+        # an epoch that is a block is its epoch start, and the first of a warm-up waits for the
+        # prefetch too.
         whole, hidden_ns = whole_epochs(run), (run.loader.prefetch_depth or 0) * gap.ideal.value
         beside = [np.array(each.waits_ns[each.epoch in whole :]) for each in run.prefetches]
+        uncounted = (steps.arm == ARMS.index("real")) & ~counts
+        follows = np.append(False, uncounted[:-1] & (np.diff(steps.epoch) == 0))
         beside_ns = np.concatenate([np.empty(0), *beside]) - hidden_ns
+        beside_ns = np.append(beside_ns, steps.wait_ns[uncounted & follows])
         stalls_ns = np.append(stalls_ns, beside_ns[beside_ns > bound_ns])
     if not len(stalls_ns) or measured >= FEWEST_STALLS:
         return ""

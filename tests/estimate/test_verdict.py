@@ -76,6 +76,22 @@ def test_stalls_too_rare_to_be_estimated_are_said_with_their_count() -> None:
     ]
 
 
+@pytest.mark.parametrize(("at", "rule"), [(5, "stalls too rare"), (0, "concluded")])
+def test_a_stall_in_an_instrumented_block_is_said(at: int, rule: str) -> None:
+    """But not the first wait of a block, which may be for the prefetch."""
+    waits = np.zeros(24)
+    waits[at] = 3_000
+    looked_into = steps("real", waits, 10, instrumented=True)
+    assert concluded(run_of([alternating(spread=0.01).steps, looked_into])).rule == rule
+
+
+def test_the_run_without_steady_batches_is_named() -> None:
+    real, replay = logged([5.0] * 60), logged([0.0], mode="replay", name="short")
+    assert concluded(real, replay).reason == (
+        "short has no steady-state batches: it has 1, and the first 1 of each epoch are warm-up"
+    )
+
+
 def test_stalls_that_were_measured_three_times_are_estimated() -> None:
     waits = np.zeros(240)
     waits[[20, 90, 200]] = 1_000
