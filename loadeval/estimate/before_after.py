@@ -312,10 +312,12 @@ def _changes(before: Run, now: Run) -> Iterator[Changed]:
 
 def _facts(run: Run, overrides: Sequence[str]) -> dict[What, dict[str, Any]]:
     header, loader, environment = run.header, asdict(run.loader), run.header.environment
+    packages = environment.get("packages")
+    versions = packages if isinstance(packages, Mapping) else {}
     own = {name: (run.loader.overrides or {}).get(name, "the program's") for name in overrides}
     return {
         "loader": {name: loader[name] for name in loader if name not in NOT_SETTINGS} | own,
-        "versions": {"python": environment.get("python"), **environment.get("packages", {})},
+        "versions": {"python": environment.get("python"), **versions},
         "machine": {name: environment.get(name) for name in ENVIRONMENT_FACTS},
         "measurement": {"mode": header.mode, "warmup": header.warmup, **header.settings},
     }

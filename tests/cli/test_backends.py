@@ -10,6 +10,7 @@ import pytest
 
 from loadeval.backends import RECIPES, compare_backends, recipe_code
 from loadeval.testing import FakeClock, ScriptedLoader
+from loadeval_adapters.recipes import pillow
 from tests.cli.commands import runner
 from tests.images import crops
 
@@ -133,6 +134,20 @@ def test_a_folder_without_jpegs_is_one_clear_error(tmp_path: Path) -> None:
         "each class, as torchvision's ImageFolder reads\n"
     )
     assert run(tmp_path) == (1, "", error)
+
+
+def test_a_recipe_that_drops_jpegs_is_left_out(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dropping(samples: Any, *args: int, **sizes: int) -> Any:
+        return pillow.make_loader(samples[:-1], *args, **sizes)
+
+    monkeypatch.setattr("loadeval_adapters.recipes.pillow_draft.make_loader", dropping)
+    code, out, err = run(folder, "--only", "pillow_draft", "--step", "10ms")
+    assert (code, out) == (1, "")
+    assert err.endswith(
+        "Error: no recipe can be measured: pillow_draft is left out: it loads 5 of 6 JPEGs\n"
+    )
 
 
 @pytest.mark.check

@@ -142,6 +142,14 @@ def test_what_changed() -> None:
     )
 
 
+@pytest.mark.parametrize("packages", [None, ["torch 2.7"]])
+def test_packages_that_are_not_told_by_name_are_no_change(packages: Any) -> None:
+    before, now = (
+        noisy(5, environment={"packages": each}) for each in (packages, {"torch": "2.8"})
+    )
+    assert before_after(before, now).changes == ()
+
+
 def test_backends_that_took_turns_are_compared_round_by_round() -> None:
     """What slows both in a round is gone."""
     slower = np.repeat(np.linspace(1, 3, 8), 33)
