@@ -12,7 +12,7 @@ PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= .venv/bin/pytest \
 LOWEST = "numpy==1.24.*" "jinja2==3.1.0" "markupsafe==2.1.0" "matplotlib==3.8.0" \
 	"nvidia-ml-py==12.560.30" "psutil==5.9.0" "rich==13.7.0" "typer==0.16.0" \
 	"torch==2.1.0" "pillow==10.0.0"
-CORE = tests/data tests/core tests/analysis tests/report tests/probes tests/test_evaluator.py
+CORE = tests/data tests/core tests/estimate tests/report tests/probes tests/test_evaluator.py
 # What is different in each torch.
 INSIDE_TORCH = tests/adapters/test_torch_stages.py tests/adapters/test_stages_compatibility.py
 # It needs nvtx.

@@ -73,7 +73,7 @@ AS_AN_ITERABLE = (
 
 @dataclass(frozen=True, slots=True)
 class StageNote:
-    """What should be known of looking into a loader: what is missing and why, who died."""
+    """What should be known of looking into a loader: what is missing and why."""
 
     message: str
     kind: EventKind = "stages missing"
@@ -229,9 +229,6 @@ class IterableAdapter:
         """What times the stages inside `loader`; None where only its threads can be seen."""
         return None
 
-    def dataset_was_read(self) -> None:
-        """Called when `dataset` of a LoaderEvaluator is read, perhaps to build another loader."""
-
     def tunable(self, loader: Any) -> Mapping[str, Any]:  # noqa: ARG002 - adapters override it
         """The settings of `loader` that `reconfigured` can change, and their present values."""
         return {}
@@ -373,7 +370,7 @@ class FactoryAdapter(IterableAdapter):
                 "expected a callable that returns a new loader or iterator"
             )
         # Counter checks which rules they are.
-        for name in ("samples", "nbytes", "keep", "fence", "dataset_was_read", "distributions"):
+        for name in ("samples", "nbytes", "keep", "fence", "distributions"):
             setattr(self, name, getattr(inner, name))
 
     def epoch(self, loader: Any) -> Iterator[Any]:

@@ -482,9 +482,6 @@ class LoaderEvaluator:
     def __getattr__(self, name: str) -> Any:
         if _is_dunder(name) or name in OWN_ATTRIBUTES:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        if name == "dataset":
-            with self._measurement.guard:
-                self._measurement.adapter.dataset_was_read()
         return getattr(self._loader, name)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -43,10 +43,7 @@ class LoaderRecord(msgspec.Struct, frozen=True):
 
 
 class ProcessRecord(msgspec.Struct, frozen=True):
-    """One process that iterated loaders; `ended` is True once it has closed its logs.
-
-    `started_ms` is when the system started it, in milliseconds since 1970.
-    """
+    """One process that iterated loaders; `ended` is True once it has closed its logs."""
 
     name: str
     rank: int
@@ -54,7 +51,6 @@ class ProcessRecord(msgspec.Struct, frozen=True):
     host: str
     ended: bool
     loaders: tuple[LoaderRecord, ...] = ()
-    started_ms: int | None = None
 
     @property
     def main(self) -> LoaderRecord | None:
@@ -128,23 +124,31 @@ def logs_so_far(folder: Path) -> list[Path]:
 def read_ranks(paths: Sequence[Path]) -> list[Run]:
     """What these logs say of batches, without what was read beside them: one rank's is enough.
 
-    Raises RunLogError.
+    The rank of a log that does not tell it is the one in its name. Raises RunLogError.
     """
-    none = Columns.empty(STAGES)
-    return [
-        replace(
-            read_run(path),
-            readings={},
-            stages=none,
-            transforms={},
-            worker_starts=(),
-            code=(),
-            operators=(),
+    ranks: list[Run] = []
+    for path in paths:
+        run = read_run(path)
+        header, match = run.header, RANK_LOG.fullmatch(path.name)
+        if "rank" not in header.environment and match is not None:
+            environment = {**header.environment, "rank": int(match[1])}
+            environment.setdefault("world_size", len(paths))
+            header = msgspec.structs.replace(header, environment=environment)
+        ranks.append(
+            replace(
+                run,
+                header=header,
+                readings={},
+                stages=Columns.empty(STAGES),
+                transforms={},
+                worker_starts=(),
+                code=(),
+                operators=(),
+            )
         )
-        for path in paths
-    ]
+    return ranks
 
 
 def read_whole(rank: Run) -> Run:
     """All that the log of `rank`, one of `read_ranks`, has."""
-    return rank if rank.path is None else read_run(rank.path)
+    return rank if rank.path is None else replace(read_run(rank.path), header=rank.header)

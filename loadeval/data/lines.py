@@ -80,9 +80,9 @@ class LoaderInfo:
     tells whether batches come in the order in which they were asked for. `made_by` is the package
     whose trainer made it, of arguments of its own, and `made_at` the line of the program that did,
     FILE:LINE, its file from the working directory where it is below that. `shards` are those that
-    the dataset says it has, each of which one worker reads. `dataset_objects` are the Python
-    objects that it holds, of `dataset_object_bytes` without the buffers of arrays, both estimated
-    from a few of each of its lists, tuples and dicts.
+    the dataset says it has, each of which one worker reads. Older logs have `dataset_objects`,
+    the Python objects that it holds, of `dataset_object_bytes` without the buffers of arrays, both
+    estimated.
 
     `setting_names` has what the user calls the settings that can be changed, by what loadeval calls
     them: `num_workers` (processes or threads), `prefetch_factor` (batches ready for each worker) or
@@ -91,8 +91,7 @@ class LoaderInfo:
     shards of a dataset).
 
     `overrides` are the settings that it has in place of the program's, by the user's names, as
-    `loadeval run --set` gave them, and the `threads` that torch computes with beside it; None if
-    nothing was changed.
+    `loadeval run --set` gave them; None if nothing was changed.
     """
 
     backend: str

@@ -112,7 +112,7 @@ def plot_worker_curve(
     """Draw throughput against the number of workers; returns the path of the figure written.
 
     Args:
-        model: the model of a run, or of several: `Model.of(read_run("run.jsonl"))`.
+        model: the model of a run: `Model.of(read_run("run.jsonl"))`.
         output: where the figure goes, replacing what is there: a PNG, an SVG or a PDF by its
             extension.
         chosen: what `whatif` predicted under some settings, which is marked.

@@ -310,10 +310,6 @@ def raise_in_worker(worker: int) -> None:
     raise RuntimeError(f"worker {worker} does not start")
 
 
-def as_list(samples: list[Any]) -> list[Any]:
-    return samples
-
-
 def slowly(samples: list[Any]) -> Any:
     """Without Python's lock."""
     time.sleep(0.1)

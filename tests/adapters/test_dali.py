@@ -35,7 +35,6 @@ DENSE, LIST, COO = (
     DALIRaggedIterator.SPARSE_LIST_TAG,
     DALIRaggedIterator.SPARSE_COO_TAG,
 )
-SPARSE = "ignore:Sparse invariant checks are implicitly disabled:UserWarning"  # torch's own
 BYTES = 16 * 16 * 3 + 4
 """The bytes of an image and its number."""
 

@@ -20,7 +20,6 @@ from tests.runs.measured import record
 
 MS = 1_000_000
 SECOND = 1_000 * MS
-WAIT_S = 60
 run = runner("watch")
 NOW = Rates(40, 58 * SECOND, 0.7, 264.0, 0.34)
 STATE = LiveState(

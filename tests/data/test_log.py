@@ -42,10 +42,6 @@ def _path(tmp_path: Path) -> Path:
     return write_log(tmp_path / "run.jsonl", make_header(), *LINES, RunEnd(6))
 
 
-def lines_in(path: Path) -> list[bytes]:
-    return path.read_bytes().splitlines(keepends=True)
-
-
 def notes_of(path: Path, *texts: bytes) -> tuple[str, ...]:
     """What reading these lines behind a header brings up, but for a lacking end."""
     path.write_bytes(encode(make_header()) + b"".join(texts))

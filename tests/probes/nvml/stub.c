@@ -22,11 +22,9 @@ device devices[16] = {{.name = "Stub", .uuid = "GPU-0", .parent = -1, .kernel_bu
 failure failures[64];
 call calls[4096];
 int device_count = 1, failure_count, call_count, starts, live_samples;
-void (*before_call)(void);     /* brings the devices up to date */
 
 /* Notes the call, and tells whether it is to fail. */
 static int entered(const char *function, int number) {
-    if (before_call) before_call();
     if (call_count < 4096) {
         strcpy(calls[call_count].function, function);
         calls[call_count++].device = number;

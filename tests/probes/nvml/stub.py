@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 SOURCE = Path(__file__).with_name("stub.c")
 NAME = "libnvidia-ml.so.1"
@@ -87,12 +87,6 @@ class Driver:
     def gpus(self) -> int:
         """How many devices it has."""
         return self.get("device_count")
-
-    def before_call(self, update: Callable[[], None]) -> None:
-        """Call `update` at the beginning of each of its functions."""
-        self._update = ctypes.CFUNCTYPE(None)(update)
-        pointer = ctypes.cast(self._update, ctypes.c_void_p)
-        ctypes.c_void_p.in_dll(self.library, "before_call").value = pointer.value
 
     def heal(self) -> None:
         """Nothing fails any more."""
