@@ -35,6 +35,8 @@ FEWEST_READINGS = 2
 """Each arm needs so many readings of the lock."""
 LEAST_CPUS = 0.1
 """Threads of a loader of processes, or of no worker, load if they use so many CPUs to do so."""
+SWITCH_INTERVAL_NS = 5_000_000
+"""Python takes its lock from a thread after this, unless `sys.setswitchinterval` changed it."""
 TRAINING_THREAD = "training thread"
 MUCH = 0.5
 """CPUs: when others use so many, it is said."""
@@ -77,9 +79,18 @@ def contention(c: Context) -> Finding | None:
     why = "loading competes for CPUs, memory bandwidth or the GPU"
     if c.is_rank:
         why = "it waits for ranks whose batches are late, or loading competes with it"
+    advice: list[Set | Do] = [Do(do, because)]
+    of_step, workers, usable = round(c.cpus.training["ideal"] or 0), c.loader.workers, c.cpus.usable
+    if of_step > 1 and workers and usable is not None and of_step + workers > usable:
+        fewer = max(usable - workers, 1)
+        because = (
+            f"a step computes with {of_step} threads, which wait for each other where they lack a "
+            f"CPU: torch.set_num_threads({fewer}) in the training process"
+        )
+        advice.insert(0, Do(f"try OMP_NUM_THREADS={fewer}", because))
     return Finding(
         f"{says}: {why}.",
-        [Do(do, because)],
+        advice,
         {"training and workers use, CPUs": c.cpus.used(), "training may use, CPUs": c.cpus.usable},
         sure=not c.is_rank,
         cost=c.contention + late,
@@ -333,7 +344,7 @@ def python_lock(c: Context) -> Finding | None:
         says,
         do,
         sure=held and not (slower is not None and queued_ns > MOSTLY * slower.value > 0),
-        cost=c.contention + (c.waiting if held else 0.0),
+        cost=c.contention + c.waiting * _in_lock(c, report, real.wait_ns),
     )
 
 
@@ -354,3 +365,19 @@ def _longer_ns(c: Context, report: Threads) -> tuple[float, float]:
     waiting_ns = 0.0 if c.gap.waiting is None else c.gap.waiting.value
     is_known = None not in use.cpu_cores.values()
     return max(stopped_ns - waiting_ns, 0.0) if is_known else 0.0, max(queued_ns, 0.0)
+
+
+def _in_lock(c: Context, report: Threads, wait_ns: float) -> float:
+    """The share of the pipeline's work that is waiting for Python's lock; 0 without a pipeline."""
+    pipeline = operators(c.run)
+    timed = pipeline.operators if pipeline else ()
+    run_ns = sum(each.batch_ns or 0.0 for each in timed if each.cpu_ns is not None)
+    cpu_ns = sum((each.cpu_ns or 0.0) * each.tasks_per_batch for each in timed)
+    if not run_ns:
+        return 0.0
+    loading = [use for use in report.threads if use.name != TRAINING_THREAD]
+    cores = sum(use.cpu_cores["real"] or 0.0 for use in loading)
+    queued = sum(use.run_queue_cores["real"] or 0.0 for use in loading)
+    queued_ns = cpu_ns * queued / cores if cores else 0.0
+    blocked = max(1 - (cpu_ns + queued_ns) / run_ns, 0.0)
+    return blocked * min(wait_ns / SWITCH_INTERVAL_NS, 1.0)

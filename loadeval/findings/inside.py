@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
+from loadeval.data.columns import UNKNOWN
 from loadeval.estimate.memory import copies
 from loadeval.findings.engine import (
     BLOCKED,
@@ -20,12 +23,13 @@ from loadeval.findings.engine import (
     found_by,
     rule,
 )
-from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
+from loadeval.findings.workers import FEWEST_BATCHES, SIMULATED, more_workers, slow_worker_of
 from loadeval.inside.code import AMPLIFIED, FUTEX, MUCH_READ, SlowFormat
 from loadeval.inside.code import slow_format as slow_format_of
+from loadeval.inside.lanes import loaded
 from loadeval.inside.stages import CodeLine, LibraryCall, TransformTime
 from loadeval.model.changes import Change
-from loadeval.model.costs import TINY, in_share, mean_known, work_of
+from loadeval.model.costs import HAND_OVER_NS, TINY, in_share, mean_known, work_of
 from loadeval.words import duration, number, share, size
 
 LEAST_COPIED = 16_000_000
@@ -39,6 +43,8 @@ memory, 19 MB in 0.8 to 4.2 ms. A batch of 1 kB takes 0.4 to 1.3 ms, one of 200 
 """
 LEAST_TRANSFER_NS = 600_000
 """Passing any batch takes nearly so long, however small: 0.2 to 0.5 ms were measured."""
+NEARLY = 0.1
+"""Receiving lasts until the worker is done if it takes so long, up to this share of it."""
 BYTES_OF_FEW = 1000
 """Some five tensors are pickled to so many bytes: two hundred bytes each."""
 TOKENISER = re.compile("tokeni[sz]", re.IGNORECASE)
@@ -431,11 +437,12 @@ def transfer(c: Context) -> Finding | None:
 
     Shown by pickling and receiving that are 20% of the loader's time and 0.6 ms.
     """
-    passing = [each for each in c.stages.stages if each.stage in ("pickle", "receive")]
-    transfer_ns = sum(each.work_ns for each in passing)
+    work_ns = {each.stage: each.work_ns for each in c.stages.stages}
+    receive_ns = work_ns.get("receive", 0.0)
+    transfer_ns = work_ns.get("pickle", 0.0) + receive_ns
     if not c.loses or c.charged("pickle", "receive") < LARGE or transfer_ns < LEAST_TRANSFER_NS:
         return None
-    pickled = c.stages.pickled_bytes or 0.0
+    pickled, idle_ns = c.stages.pickled_bytes or 0.0, _from_idle_ns(c)
     says = f"Passing a batch from its worker to training takes {duration(transfer_ns)}"
     change = shorter(TWICE, "pickle_ns", "receive_ns")
     if pickled / SLOWEST_COPY_BYTES_PER_NS >= MOSTLY * transfer_ns:
@@ -443,6 +450,17 @@ def transfer(c: Context) -> Finding | None:
         do = "return tensors from the workers, not arrays"
         because = "torch.from_numpy in collate_fn: they go through shared memory"
         change = without("pickle_ns", "receive_ns")
+    elif idle_ns is not None and receive_ns - idle_ns >= MOSTLY * transfer_ns:
+        says += (
+            ": most of it is waiting for Python's lock (the GIL) in the worker, which keeps it "
+            "while it loads the next batch."
+        )
+        do = "call torch.multiprocessing.set_sharing_strategy('file_system')"
+        because = "at the start of the script: tensors are then passed by name"
+        own_ns = idle_ns
+        change = Change(
+            costs=lambda costs: costs.replace(receive_ns=np.minimum(costs.receive_ns, own_ns))
+        )
     elif pickled < BYTES_OF_FEW:
         says += ": handing tensors from one process to another takes time for each, however small."
         do = "use larger batches"
@@ -455,6 +473,33 @@ def transfer(c: Context) -> Finding | None:
         none = Change({"num_workers": 0})
         advice.append(Set(name, c.loader.workers, 0, "no batch is passed then", none))
     return Finding(says, advice)
+
+
+def _from_idle_ns(c: Context) -> float | None:
+    """What receiving takes from an idle worker, where that waits for the lock of a busy one.
+
+    It does where it mostly lasts until the worker is done, or is more than twice as long as from an
+    idle one. None where it does not.
+    """
+    batches = loaded(c.run)
+    batches = batches.take((batches.worker != UNKNOWN) & (batches.receive_ns != UNKNOWN))
+    began_ns, left_ns = batches.received_ns - batches.receive_ns, np.zeros(len(batches))
+    for worker in np.unique(batches.worker):
+        rows = np.flatnonzero(batches.worker == worker)
+        own, began = batches.take(rows), began_ns[rows]
+        at = np.minimum(np.searchsorted(own.collated_ns, began, side="right"), len(rows) - 1)
+        is_at_one = own.fetch_start_ns[at] < own.received_ns
+        left_ns[rows] = np.where(is_at_one, own.collated_ns[at] - began, 0).clip(0)
+    took_ns, is_busy = batches.receive_ns, left_ns > 0
+    if is_busy.sum() < FEWEST_BATCHES:
+        return None
+    busy_ns, left_ns = took_ns[is_busy], left_ns[is_busy]
+    lasts = np.abs(busy_ns - left_ns) <= NEARLY * left_ns
+    idle_ns = float(HAND_OVER_NS)
+    if (~is_busy).sum() >= FEWEST_BATCHES:
+        idle_ns = float(np.median(took_ns[~is_busy]))
+        lasts |= np.median(busy_ns) > TWICE * idle_ns
+    return idle_ns if lasts.mean() >= MOSTLY else None
 
 
 @rule("slow sampler", source=SIMULATED, undo=lambda _: without("index_ns"))

@@ -147,11 +147,12 @@ def epoch_boundaries(c: Context) -> Finding | None:
         return None
     (mean_ns, cost), workers = found, c.loader.workers
     alone, name = c.gap.loader_only, c.setting("persistent_workers")
+    sure = bool(workers and c.loader.persistent_workers)
     batch_ns = alone.value * workers if alone and workers else 0.0
     do: Set | Do = Do("make the first batch of an epoch cheaper, or epochs longer", BEGINS)
     if mean_ns <= TWICE * batch_ns:
         because = f"most of it is the first batch, which takes one worker {duration(batch_ns)}"
-        do = Do("make epochs longer, or batches smaller", because)
+        sure, do = True, Do("make epochs longer, or batches smaller", because)
     elif workers and c.loader.persistent_workers is False and name:
         because = f"it ends starting workers; what the dataset does first stays: {BEGINS}"
         do = Set(name, False, True, because, LIVE_ON)
@@ -159,7 +160,7 @@ def epoch_boundaries(c: Context) -> Finding | None:
         f"Each epoch starts with a wait of {duration(mean_ns)}, {share(cost)} of its time.",
         [do],
         {"start of a later epoch, ns": mean_ns, "rest of an epoch, ns": _rest_of_epoch_ns(c)},
-        sure=not isinstance(do, Set),
+        sure=sure,
         cost=cost,
     )
 
@@ -308,7 +309,10 @@ def slow_first_batch(c: Context) -> Finding | None:
     waits_ns, rest_ns, steps = first_waits(c.run).wait_ns, _rest_of_epoch_ns(c), c.run.steps
     if not len(waits_ns) or c.loader.ready_batches:
         raise Skip("no epoch was seen to start")
-    run_ns = int((steps.wait_ns + np.maximum(steps.step_ns, 0)).sum())
+    taken_ns = steps.wait_ns + np.maximum(steps.step_ns, 0)
+    run_ns = int(taken_ns.sum())
+    if UNKNOWN not in steps.request_ns:
+        run_ns = int((steps.request_ns + taken_ns).max() - steps.request_ns.min())
     first_ns = int(waits_ns[0])
     is_noticed = first_ns >= NOTICED_NS and first_ns >= LARGE * run_ns
     if rest_ns is None and not is_noticed:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Columns
-from loadeval.data.run import ARMS, keys_of
+from loadeval.data.run import ARMS
 from loadeval.estimate.stats import Estimate
 from loadeval.findings.engine import (
     DIAGNOSE,
@@ -402,11 +402,16 @@ def served_twice(c: Context) -> Finding | None:
             "it has"
         )
     else:
+        if c.run.header.mode == "alternate" or c.loader.in_order is False:
+            raise Skip("the loader does not say how long it is, nor which worker made a batch")
         # In order they come from each worker in turn.
         turns = [epoch.nbytes[: len(epoch) // workers * workers] for epoch in whole]
         sizes = np.concatenate([each.reshape(-1, workers) for each in turns])
-        if len(np.unique(sizes)) < FEWEST_BATCHES:
-            raise Skip("the loader does not say how long it is, and its batches are of one size")
+        if UNKNOWN in sizes or len(np.unique(sizes)) < FEWEST_BATCHES:
+            raise Skip(
+                "the loader does not say how long it is, and its batches do not differ enough in "
+                "size"
+            )
         if not (sizes == sizes[:, :1]).all():
             return None
         says = "The batches of all workers have the same sizes, one for one"
@@ -465,7 +470,7 @@ def uneven_shards(c: Context) -> Finding | None:
     epochs = [part for epoch, part in c.run.stages.by("epoch") if epoch in whole]
     if not c.stages.workers:
         return None
-    if not epochs:
+    if not epochs or not len(c.rows):
         raise Skip("no epoch was served to its end")
     tails = list[np.ndarray]()
     for part in epochs:
@@ -477,11 +482,19 @@ def uneven_shards(c: Context) -> Finding | None:
     if sum(tail.any() for tail in tails) <= len(tails) / 2:
         return None
     parts, tail = Columns.concat(epochs), np.concatenate(tails)
-    is_real = np.isin(keys_of(parts), keys_of(steps.take(steps.arm == ARMS.index("real"))))
+    # In real blocks, whatever is read in them, once the loader has refilled its queue; by time, for
+    # an alternating run numbers batches otherwise than the loader.
+    looked, place = steps.instrumented & (steps.arm == ARMS.index("real")), np.arange(len(steps))
+    began = np.maximum.accumulate(np.where(looked, -1, place))
+    settled = np.flatnonzero(looked & (place - began > c.run.header.warmup))
+    steps = steps.take(np.union1d(c.rows, settled))
+    steps = steps.take(np.argsort(steps.request_ns, kind="stable"))
+    at = np.searchsorted(steps.request_ns, parts.delivered_ns, side="right") - 1
+    counts = (at >= 0) & (parts.delivered_ns <= (steps.request_ns + steps.wait_ns)[at])
     wait_ns = parts.delivered_ns - parts.requested_ns
-    in_tail, before = wait_ns[tail & is_real], wait_ns[~tail & is_real]
+    in_tail, before = wait_ns[tail & counts], wait_ns[~tail & counts]
     if min(len(in_tail), len(before)) < FEWEST_BATCHES:
-        raise Skip("too few batches in the tails of epochs")
+        raise Skip("too few steady batches in the tails of epochs")
     tail_ns, before_ns = float(in_tail.mean()), float(before.mean())
     lost_ns = max(tail_ns - before_ns, 0.0) * float(tail.mean())
     step_ns = float(c.batches.step_ns.mean()) if c.gap.ideal is None else c.gap.ideal.value

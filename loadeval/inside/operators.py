@@ -68,6 +68,7 @@ def operators(run: Run) -> Operators | None:
     batches = max(int(np.isin(run.steps.epoch, epochs).sum()), 1)
     loading_ns = _loading_ns(run)
     made: list[Operator] = []
+    busy: list[float] = []
     for (_, name), group in groupby(sorted(run.operators, key=_place), key=_place):
         lines = list(group)
         tasks, concurrency = sum(line.tasks for line in lines), lines[0].concurrency
@@ -75,6 +76,8 @@ def operators(run: Run) -> Operators | None:
         run_ns = _ratio((line.run_ns, line.tasks) for line in lines)
         work_ns = task_ns if run_ns is None else run_ns
         could_ns = sum(loading_ns[_time(line)] for line in lines) * (concurrency or 0)
+        did = work_ns * tasks / could_ns if work_ns and could_ns else None
+        busy.append(did or 0.0)  # it may be more than 1 where that is not exactly known
         operator = Operator(
             name=name,
             tasks_per_batch=tasks / batches,
@@ -82,7 +85,7 @@ def operators(run: Run) -> Operators | None:
             run_ns=run_ns,
             cpu_ns=_ratio((line.cpu_ns, line.tasks) for line in lines),
             concurrency=concurrency,
-            busy_share=min(work_ns * tasks / could_ns, 1.0) if work_ns and could_ns else None,
+            busy_share=None if did is None else min(did, 1.0),
             queue_share=_ratio((line.queue_occupied_ns, line.elapsed_ns) for line in lines),
             batch_ns=None if work_ns is None else tasks / batches * work_ns,
         )
@@ -92,9 +95,8 @@ def operators(run: Run) -> Operators | None:
     threads_share = None
     if threads_ns > 0 and timed and run.loader.start_method is None:
         threads_share = sum(timed) / threads_ns
-    busiest = max(made, key=lambda operator: operator.busy_share or 0.0)
-    if (busiest.busy_share or 0.0) >= BUSY:
-        return Operators(tuple(made), threads_share, busiest, "busy")
+    if max(busy) >= BUSY:
+        return Operators(tuple(made), threads_share, made[int(np.argmax(busy))], "busy")
     if (threads_share or 0.0) >= BUSY:
         most = max(made, key=lambda operator: operator.batch_ns or 0.0)
         return Operators(tuple(made), threads_share, most, "threads busy")

@@ -46,7 +46,7 @@ class Change:
 
 def asked_for(
     settings: Mapping[str, Any],
-    parts: Mapping[str, float],
+    parts: Mapping[str, Any],
     present: Mapping[str, Any],
     costs: Columns,
     offered: list[str],
@@ -58,7 +58,7 @@ def asked_for(
     """
     for name, least in LEAST.items():
         value = settings.get(name)
-        if value is not None and value < least:
+        if value is not None and (type(value) is not int or value < least):
             raise UsageError(f"{name} is {value!r}; expected a whole number, {least} or more")
     cpus = settings.get("cpus")
     if cpus is not None and not cpus > 0:
@@ -69,10 +69,15 @@ def asked_for(
             f"prefetch_factor is {wanted['prefetch_factor']} and num_workers is 0; expected "
             "workers, for only they prefetch: leave it out, or ask for 1 worker or more"
         )
+    in_full: dict[str, float] = {}
     for part, times in parts.items():
-        if not times > 0:
+        if isinstance(times, bool) or not isinstance(times, (int, float)) or not times > 0:
             raise UsageError(
                 f"faster has {times!r} for {part!r}; expected how many times as fast it becomes, "
                 "above 0: 2 is twice as fast"
             )
-    return Change(wanted, {full_name(costs, part, offered): times for part, times in parts.items()})
+        name = full_name(costs, part, offered)
+        if name in in_full:
+            raise UsageError(f"faster has {name!r} twice; expected each part once")
+        in_full[name] = times
+    return Change(wanted, in_full)

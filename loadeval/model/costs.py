@@ -55,13 +55,11 @@ TINY = 1e-9
 """It stands for nothing where something is divided by it."""
 HAND_OVER_NS = 200_000
 """Pickling a batch takes so long, and receiving it, where the run had no workers to show it."""
-PICKLE_TENSOR_NS, RECEIVE_TENSOR_NS, MOST_TENSOR_NS = 50_000, 500_000, 900_000
+PICKLE_TENSOR_NS, RECEIVE_TENSOR_NS = 50_000, 500_000
 """What each tensor adds to that, for the worker is asked for a file descriptor.
 
 See docs/how-it-measures.md: 0.3 ms from a worker that is idle, 0.9 ms with all CPUs in use.
 """
-TENSOR_BYTES = 200
-"""A tensor that goes through shared memory is pickled to so many bytes: a name, and its shape."""
 PIPE_NS_PER_BYTE = (1.0, 2.0)
 """What each byte of a batch without tensors adds to it: it goes through a pipe."""
 SHARED_NS_PER_BYTE = 0.7
@@ -118,7 +116,7 @@ def costs_of(run: Run, stages: Stages, step_ns: float, step_cpus: float) -> Colu
             "blocked_ns": blocked_ns - computed_ns,
             "read_ns": 0 * constant,
             "pickle_ns": _known(batches.pickle_ns),
-            "receive_ns": _receive_ns(batches),
+            "receive_ns": _known(batches.receive_ns),
             "pin_ns": _known(batches.pin_ns),
             "step_ns": step_ns * constant,
             "step_cpu_ns": step_ns * step_cpus * constant,
@@ -181,10 +179,22 @@ def handed_over(costs: Columns, tensors: float | None, batch_bytes: float) -> Co
 
 
 def resized(costs: Columns, batches: float) -> Columns:
-    """Of batches that hold the samples of so many of these."""
-    fixed = ("pickle_ns", "receive_ns")
-    names = [name for name in costs.names if name.endswith("_ns") and name not in fixed]
-    return costs.replace(**{name: costs[name] * batches for name in names})
+    """Of batches that hold the samples of so many of these, one after the other of a worker."""
+    own = [costs.take(costs.worker == worker) for worker in np.unique(costs.worker)]
+    bounds = np.arange(max(int(max(map(len, own)) / batches), 1) + 1) * batches
+
+    def of_all(values: Values) -> Values:
+        """What is between bounds, of values that begin again at their end."""
+        total, count = np.concatenate([[0.0], np.cumsum(values)]), len(values)
+        until = np.interp(bounds % count, np.arange(count + 1), total)
+        return np.diff(bounds // count * total[-1] + until)
+
+    columns = {}
+    for name in (name for name in costs.names if name.endswith("_ns")):
+        columns[name] = np.stack([of_all(each[name]) for each in own], axis=1).ravel()
+        if name in {"pickle_ns", "receive_ns"}:
+            columns[name] = np.full(len(columns[name]), costs[name].mean())
+    return Columns(columns).take(slice(MOST_BATCHES))
 
 
 def faster(costs: Columns, name: str, times: float) -> Columns:
@@ -231,17 +241,6 @@ def _known(column: Column, otherwise: Values | None = None) -> Values:
     return np.where(column == UNKNOWN, otherwise, column).astype(np.float64)
 
 
-def _receive_ns(batches: Columns) -> Values:
-    """What receiving each batch takes; no longer than so many tensors as it may have take.
-
-    The training process asks a thread of the worker for each of them. That has to wait for Python's
-    lock where the worker computes in Python, and how long changes with the settings.
-    """
-    took_ns, pickled = _known(batches.receive_ns), batches.pickled_bytes
-    most_ns = HAND_OVER_NS + MOST_TENSOR_NS * pickled / TENSOR_BYTES
-    return np.where(pickled == UNKNOWN, took_ns, np.minimum(took_ns, most_ns))
-
-
 def settings_of(run: Run, use: Cpus) -> dict[str, Any]:
     """The settings that are simulated: of the workers only those count that have something to do.
 
@@ -278,7 +277,7 @@ def start_ns(run: Run) -> float:
     if method != "fork":
         return SPAWN_NS
     table = run.readings.get(("host", "process"), Columns({}))
-    used = table.get("rss_bytes", np.empty(0))
+    used = table.get("anonymous_bytes", table.get("pss_bytes", np.empty(0)))
     return FORK_NS + FORK_NS_PER_BYTE * float(used[~np.isnan(used)].max(initial=0.0))
 
 

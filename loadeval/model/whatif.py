@@ -11,7 +11,7 @@ from loadeval.estimate.memory import memory_there
 from loadeval.estimate.stats import Estimate
 from loadeval.model.changes import Change, asked_for
 from loadeval.model.costs import HAND_OVER_NS, RECEIVE_TENSOR_NS, start_ns, worker_bytes
-from loadeval.model.model import AS_IT_IS, UNLIKE, Model
+from loadeval.model.model import AS_IT_IS, BLOCKAGE_MATTERS, UNLIKE, Model
 from loadeval.words import duration, share, size, times
 
 
@@ -140,11 +140,21 @@ def assumptions(model: Model, change: Change) -> list[str]:
                 "the storage is no faster in total, the other that each worker waits as now. "
                 "Training with more workers would tell."
             )
+        elif model.blocked >= BLOCKAGE_MATTERS:
+            told.append(
+                f"Workers are blocked for {share(model.blocked)} of fetching. With more workers, "
+                "that takes no longer."
+            )
         growths = [guess.growth for guess in model.guesses]
         told.append(
             f"For each further CPU in use, a batch takes {min(growths):.0%} to {max(growths):.0%} "
             "more CPU time."
         )
+        if cpus is None:
+            told.append(
+                "There is a CPU for each worker: the run does not tell how many CPUs training may "
+                "use."
+            )
     if workers and not now:
         receive_ns = HAND_OVER_NS + RECEIVE_TENSOR_NS * (model.tensors or 0.0)
         told.append(

@@ -50,7 +50,7 @@ in_order         True               False
 batch_size       20                 64
 cpus             2                  8
 faster                              GaussianBlur 2x, step 1.5x
-samples/s        930 [830, 1,041]   2,401 [1,927, 3,045]
+samples/s        930 [830, 1,041]   2,400 [1,926, 3,045]
 speed-up                            2.58x [2.14x, 3.18x]
 held up by       CPUs               training process
 memory           24.6 MB            76.2 MB

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from loadeval.data.columns import Columns
+from loadeval.data.lines import OperatorTimes
 from loadeval.findings.engine import diagnose
 from tests.builder import MS, alternating, logged, run_of, steps
 from tests.estimate.test_metrics import padded
@@ -16,7 +17,7 @@ from tests.runs.given import cores_read
 from tests.runs.looked_into import looked_into as simulated
 from tests.runs.tables import replace
 
-TWO, FOUR = ({"cpus_usable": count, "cpus": count} for count in (2, 4))
+TWO, FOUR, EIGHT = ({"cpus_usable": count, "cpus": count} for count in (2, 4, 8))
 LIVE_ON = "persistent_workers False -> True"
 
 
@@ -32,6 +33,29 @@ def test_contention() -> None:
         slower.format("it waits for ranks whose batches are late, or loading competes with it"),
         "compare the logs of all ranks: a step waits for the slowest one",
     )
+
+
+def test_contention_of_a_step_of_several_threads() -> None:
+    """Fewer threads come first, where they and the workers are more than the CPUs."""
+    lighter = "make loading lighter: cheaper transforms, fewer threads, fewer copies"
+    for cpus, do in ((FOUR, ("try OMP_NUM_THREADS=2", lighter)), (EIGHT, (lighter,))):
+        run = alternating(step=12, workers=2, environment=cpus)
+        assert told("contention", cores_read(run, process=3.0, workers=0.2))[1:] == do
+
+
+def test_a_pipeline_that_waits_for_a_stage_not_for_pythons_lock() -> None:
+    """What the stages do not wait for the lock is left to the slow one."""
+    run = alternating(wait=10, step=12)
+    end_ns = int(run.steps.request_ns[-1])
+    decode = OperatorTimes(
+        0, "decode", 1, end_ns, end_ns, 100, end_ns, end_ns, end_ns, concurrency=1
+    )
+    time_ns = np.arange(0, end_ns, MS)
+    is_ideal = run.steps.arm[np.searchsorted(run.steps.request_ns, time_ns, side="right") - 1] == 1
+    lock = Columns({"time_ns": time_ns, "lock_wait_ns": np.where(is_ideal, 1e4, 1e6)})
+    run = replace(run, operators=(decode,), readings={("threads", "python lock"): lock})
+    found = {each.rule for each in diagnose(run).findings}
+    assert {"Python lock", "slow operator"} <= found
 
 
 def test_oversubscription() -> None:
@@ -118,6 +142,8 @@ def test_epoch_boundaries() -> None:
     ):
         run = run_of(first, mode="log", persistent_workers=live_on, length=20)
         assert told("epoch boundaries", run) == (says, do)
+    others = diagnose(run_of(first, mode="log", length=20)).findings
+    assert [each.sure for each in others if each.rule == "epoch boundaries"] == [False]
 
 
 # The run as a whole
@@ -171,11 +197,18 @@ def test_samples_served_twice_by_a_stream_that_has_no_length() -> None:
         (np.append(sizes, sizes), ()),
         (
             np.full(80, 100),
-            ("the loader does not say how long it is, and its batches are of one size",),
+            (
+                (
+                    "the loader does not say how long it is, and its batches do not differ enough "
+                    "in size"
+                ),
+            ),
         ),
     ):
-        run = run_of([steps("real", [0.1] * 80, 10.0, nbytes=nbytes)], mode="log", workers=2)
-        assert told("samples served twice", run) == says
+        epoch = steps("real", [0.1] * 80, 10.0, nbytes=nbytes)
+        assert told("samples served twice", run_of([epoch], mode="log", workers=2)) == says
+        unordered = run_of([epoch], mode="log", workers=2, in_order=False)
+        assert told("samples served twice", unordered)[0].endswith("nor which worker made a batch")
 
 
 def test_drift() -> None:

@@ -85,6 +85,13 @@ def test_the_busiest_operator_is_the_bottleneck() -> None:
     assert (report.limit, report.bottleneck.busy_share) == ("busy", 0.875)
 
 
+def test_of_two_that_are_busy_all_the_time_the_busier_one_is_the_bottleneck() -> None:
+    """Their times are not exactly known, so that both may be over all of it."""
+    lines = (line(f"{work}", 1, task=work, run=work, concurrency=1) for work in (2100, 2900))
+    report = report_of(by_turns(*lines, SINK))
+    assert (report.bottleneck or SINK).name == "2900"
+
+
 def test_busy_threads_hold_up_the_costliest_operator() -> None:
     """Each of the operators may do more at once than there are threads."""
     read = line("read", 0, task=3000, run=1000, concurrency=8)

@@ -366,6 +366,12 @@ def test_why_a_run_has_no_stages(mode: Mode, settings: dict[str, Any], expected:
     assert why_no_stages(run) == expected
 
 
+def test_a_run_without_a_batch_has_no_stages_for_that() -> None:
+    assert (
+        why_no_stages(run_of([steps("real", 1, 1, 0)], mode="alternate")) == "no batch was served"
+    )
+
+
 def test_what_the_loader_said_comes_first() -> None:
     events = (Event(7, "no fetcher", "stages missing"), Event(9, "other", "stages missing"))
     run = run_of([steps("real", 1, 1, 9)], settings={}, events=events)

@@ -39,6 +39,10 @@ def speedup(run: Run, **changed: Any) -> float:
     return whatif(run, **changed).speedup.value
 
 
+def speedup_low(run: Run) -> float:
+    return whatif(run, num_workers=4).speedup.bounds[0]
+
+
 def blocked_in(kernel: str, **given: Any) -> Run:
     """Workers that are blocked three quarters of fetching, as the kernel names it."""
     seen = code({"data.py:1 f": 25}, {f"data.py:1 f > {kernel}": 75})
@@ -203,6 +207,38 @@ def test_batches_of_twice_as_many_samples_take_twice_as_long() -> None:
     assert "The training step takes the same time for a sample as in the run." in found.assumptions
 
 
+def test_in_larger_batches_slow_samples_are_spread() -> None:
+    """They hold up fewer batches, where steps hide what is left; a slow worker stays slow."""
+    slow = np.where(np.arange(100) % 8 == 4, 200.0, 5.0)
+    scattered = looked_into(fetch=slow, step=20, loader={"batch_size": 4})
+    assert speedup(scattered, batch_size=16) > 1.1
+    of_one = looked_into(fetch=[5.0, 60.0] * 50, step=20, loader={"batch_size": 4})
+    assert speedup(of_one, batch_size=8) == pytest.approx(1, abs=0.05)
+
+
+def test_what_more_workers_are_taken_to_wait_for_and_to_compute_on() -> None:
+    waits = "Workers are blocked for 75.0% of fetching. With more workers, that takes no longer."
+    assert waits in whatif(blocked_in("hrtimer_nanosleep"), num_workers=4).assumptions
+    unknown = whatif(looked_into(fetch=200, environment={"cpus": 4}), num_workers=4)
+    assert unknown.assumptions[-1].startswith("There is a CPU for each worker: the run does not")
+
+
+def test_without_workers_a_lock_is_not_taken_for_storage() -> None:
+    """Storage may serve first workers one after the other."""
+    lock, storage = (
+        speedup_low(blocked_in(kernel, workers=0)) for kernel in ("futex_wait", "sk_wait_data")
+    )
+    assert lock > storage
+
+
+def test_a_fork_copies_the_page_tables_of_the_training_process() -> None:
+    run = looked_into(workers=0, fetch=30)
+    memory = Columns({"time_ns": np.array([1]), "anonymous_bytes": np.array([4e9])})
+    large = replace(run, readings={("host", "process"): memory})
+    assert "Starting a worker takes some 40.0 ms." in whatif(run, num_workers=2).assumptions
+    assert "Starting a worker takes some 140 ms." in whatif(large, num_workers=2).assumptions
+
+
 def test_cpus_that_are_given_are_shared_with_no_others() -> None:
     run = cores_read(COMPUTING, process=0.2, workers=1.8, machine=3.9)
     assert whatif(run).settings["others_cpus"] > 1
@@ -271,6 +307,8 @@ def test_parts_that_become_faster() -> None:
     assert whatif(run, faster={"resize": 2.0}).faster == {"Image.resize": 2.0}
     with pytest.raises(UsageError, match=r"'crop', which may be 'Image\.crop' or 'Masks\.crop'"):
         whatif(run, faster={"crop": 2.0})
+    with pytest.raises(UsageError, match=r"'Jpegs.augment' twice; expected each part once"):
+        whatif(run, faster={"Jpegs.augment": 2.0, "augment": 3.0})
     with pytest.raises(UsageError) as caught:
         whatif(run, faster={"flip": 2.0})
     assert str(caught.value) == (
@@ -287,6 +325,8 @@ def test_parts_that_become_faster() -> None:
     ("changed", "message"),
     [
         ({"num_workers": -1}, "num_workers is -1; expected a whole number, 0 or more"),
+        ({"num_workers": "4"}, "num_workers is '4'; expected a whole number, 0 or more"),
+        ({"num_workers": 2.5}, "num_workers is 2.5; expected a whole number, 0 or more"),
         ({"num_workers": 0, "prefetch_factor": 4}, "prefetch_factor is 4 and num_workers is 0"),
         ({"cpus": math.nan}, "cpus is nan; expected a number above 0"),
         ({"faster": {"step": 0}}, "faster has 0 for 'step'; expected how many times as fast"),
