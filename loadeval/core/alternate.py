@@ -152,7 +152,13 @@ class Remaining:
             error = self.errors.popleft()
             of_the_loader(error)
             raise error
-        return next(self.source)
+        try:
+            return next(self.source)
+        except StopIteration:
+            raise
+        except Exception as error:
+            of_the_loader(error)
+            raise
 
     def next_of_loader(self) -> Any:
         """The loader's next batch; where it raises, first those that are held."""
