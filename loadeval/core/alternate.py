@@ -152,13 +152,7 @@ class Remaining:
             error = self.errors.popleft()
             of_the_loader(error)
             raise error
-        try:
-            return next(self.source)
-        except StopIteration:
-            raise
-        except Exception as error:
-            of_the_loader(error)
-            raise
+        return next(self.source)
 
     def next_of_loader(self) -> Any:
         """The loader's next batch; where it raises, first those that are held."""
@@ -308,7 +302,8 @@ class AlternatingEpoch:
     def _error_after_prefetch(self) -> Iterator[Span]:
         if self._remaining.errors:
             yield from self._held_ones()
-            yield from self._uncounted(self._span(self._remaining, 1))
+            source = map(Remaining.next_of_loader, repeat(self._remaining))
+            yield from self._uncounted(self._span(source, 1))
 
     def _span(
         self, source: Iterator[Any], size: int, arm: Arm = "real", pair: int | None = None
