@@ -476,8 +476,9 @@ class LoaderEvaluator:
         return f"LoaderEvaluator({self._loader!r}, mode={self.mode!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        settings = replace(self._measurement.settings, track=None)  # whose run is the original's
-        return _restored, (type(self), self._loader, settings)
+        settings, cache = self._measurement.settings, self._measurement.cache
+        settings = replace(settings, track=None)  # whose run is the original's
+        return _restored, (type(self), self._loader, settings, cache)
 
     def __getattr__(self, name: str) -> Any:
         if _is_dunder(name) or name in OWN_ATTRIBUTES:
@@ -705,8 +706,10 @@ def _beside(settings: Settings) -> Settings:
     return replace(settings, log_file=free_name(settings.log_file), overwrite=False)
 
 
-def _restored(kind: type[LoaderEvaluator], loader: Any, settings: Settings) -> LoaderEvaluator:
+def _restored(
+    kind: type[LoaderEvaluator], loader: Any, settings: Settings, cache: BatchCache | None
+) -> LoaderEvaluator:
     copy = kind.__new__(kind)
-    copy._wrap(loader, _beside(settings))  # noqa: SLF001 - its own class
+    copy._wrap(loader, _beside(settings), cache)  # noqa: SLF001 - its own class
     copy._measurement.recorder.expects_batches = False  # noqa: SLF001 - who copies may not iterate
     return copy

@@ -291,6 +291,12 @@ def test_copies_and_pickles_measure_on_their_own(duplicate: Any, mode: str, tmp_
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run-1.jsonl", "run-2.jsonl", "run.jsonl"]
 
 
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickled])
+def test_a_copy_of_a_replay_does_not_read_the_loader_again(duplicate: Any) -> None:
+    twin = duplicate(LoaderEvaluator(iter("ab"), "replay"))
+    assert list(twin) == ["a", "b"]
+
+
 def test_a_copy_wraps_the_same_loader() -> None:
     loader = Loader()
     evaluator = LoaderEvaluator(loader)

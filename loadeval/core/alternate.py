@@ -302,7 +302,8 @@ class AlternatingEpoch:
     def _error_after_prefetch(self) -> Iterator[Span]:
         if self._remaining.errors:
             yield from self._held_ones()
-            yield from self._uncounted(self._span(self._remaining, 1))
+            source = map(Remaining.next_of_loader, repeat(self._remaining))
+            yield from self._uncounted(self._span(source, 1))
 
     def _span(
         self, source: Iterator[Any], size: int, arm: Arm = "real", pair: int | None = None

@@ -141,24 +141,24 @@ class MeasuredEpoch(map):  # type: ignore[type-arg]  # of anything
     A Serving that had `__getattr__` itself would be slower at its own attributes.
     """
 
-    source: Iterator[Any]
+    _source: Iterator[Any]
 
     def __getattr__(self, name: str) -> Any:
-        if name == "source":  # not there yet, as in what is being copied
+        if name == "_source":  # not there yet, as in what is being copied
             raise AttributeError(name)
-        return getattr(self.source, name)
+        return getattr(self._source, name)
 
     def __len__(self) -> int:
-        return len(cast("Sized", self.source))
+        return len(cast("Sized", self._source))
 
     def __bool__(self) -> bool:
-        return bool(self.source)
+        return bool(self._source)
 
 
 def served(serving: Serving, source: Iterator[Any]) -> MeasuredEpoch:
     """An epoch of the loader's iterator `source`, as `serving` serves it."""
     epoch = MeasuredEpoch(Serving.__next__, repeat(serving))
-    epoch.source = source
+    epoch._source = source  # noqa: SLF001 - only here
     return epoch
 
 
@@ -344,8 +344,12 @@ class Serving:
         if not self._is_shared:
             self._hot = iter(()), None, NOTHING, [], self._clock
         with self._guard:
-            if self._span is not None:
-                del self._span.marks[2 * self._span.served :]  # of a batch that Ctrl-C caught
+            if self._span is not None:  # of a batch that Ctrl-C caught
+                marks = self._span.marks
+                if len(marks) % 2:
+                    marks.pop()
+                elif batch is not MISSING and marks[-2:-1] == [request]:
+                    del marks[-2:]
             if self._epoch is not None and request is not None:
                 self._epoch.failed(request, self._clock(), error)
         return False

@@ -59,7 +59,9 @@ NOTHING: Count = (UNKNOWN, UNKNOWN)
 
 
 class Chunk:
-    """Consecutive batches; the hot loop appends, another thread may read, nothing is removed.
+    """Consecutive batches; the hot loop appends, another thread may read.
+
+    Nothing is removed but a last batch that Ctrl-C caught, which comes again.
 
     `marks` alternates request and delivery. `counts` holds (row, Count) where a count changed,
     and is appended to before the marks of that row: what the marks show is complete.
@@ -82,7 +84,7 @@ class Chunk:
         the Paddings, by their row.
         """
         start, stop = self.taken, len(self.marks) // 2
-        if start == stop:
+        if start >= stop:
             return None
         self.taken = stop
         marks = np.fromiter(islice(self.marks, 2 * start, 2 * stop), np.int64, 2 * (stop - start))

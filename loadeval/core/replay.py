@@ -101,6 +101,10 @@ class BatchCache:
     def __len__(self) -> int:
         return len(self.kept)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        counts = [kept.count for kept in self.kept]
+        return partial(BatchCache, exhausted=self.exhausted), (self.batches, counts)
+
     @property
     def batches(self) -> list[Any]:
         """The kept batches themselves."""
@@ -149,7 +153,7 @@ class ReplayEpoch:
         self._cache = cache
         self._note = note
         self._numbers = numbers(batches)
-        self._order = self._in_order()
+        self._order = in_order(cache, note)
         self._served = 0
         self._count: Count = cache.kept[0].count
 
@@ -177,7 +181,7 @@ class ReplayEpoch:
                 return self._cache.unmeasured_batch(number)
             kept = next(self._order, None)
             if kept is None:  # an interrupt has ended it
-                self._order = self._in_order()
+                self._order = in_order(self._cache, self._note)
                 kept = next(self._order)
             batch = clone(kept.tree) if self._cache.is_copied else kept.fresh()
         except BaseException:
@@ -187,37 +191,40 @@ class ReplayEpoch:
         self._count = kept.count
         return batch
 
-    def _in_order(self) -> Iterator[KeptBatch]:
-        """The kept batches over and over."""
-        cache = self._cache
-        if not cache.is_copied:
-            yield from self._until_one_changes()
-            cache.is_copied = True
-            self._note(CHANGED)
-            warn(CHANGED)
-        while True:
-            for kept in list(cache.kept):
-                if len(cache.kept) > 1 and kept.has_changed():
-                    cache.kept.remove(kept)
-                else:
-                    yield kept
 
-    def _until_one_changes(self) -> Iterator[KeptBatch]:
-        kept = self._cache.kept
-        if any(each.has_changed() for each in kept):
+def in_order(cache: BatchCache, note: Callable[[str], None]) -> Iterator[KeptBatch]:
+    """The kept batches over and over.
+
+    No method: an epoch that held itself would keep them in memory after the evaluator is gone.
+    """
+    if not cache.is_copied:
+        yield from _until_one_changes(cache.kept)
+        cache.is_copied = True
+        note(CHANGED)
+        warn(CHANGED)
+    while True:
+        for kept in list(cache.kept):
+            if len(cache.kept) > 1 and kept.has_changed():
+                cache.kept.remove(kept)
+            else:
+                yield kept
+
+
+def _until_one_changes(kept: list[KeptBatch]) -> Iterator[KeptBatch]:
+    if any(each.has_changed() for each in kept):
+        return
+    copy = KeptBatch(clone(kept[0].tree), kept[0].count)  # so that one stays as it was
+    for each in (copy, *kept[1:]):
+        yield each
+        if each.has_changed():
             return
-        copy = KeptBatch(clone(kept[0].tree), kept[0].count)  # so that one stays as it was
-        for each in (copy, *kept[1:]):
+    for number in count():
+        for each in kept:
             yield each
-            if each.has_changed():
+            if each.has_new_version():
                 return
-        for number in count():
-            for each in kept:
-                yield each
-                if each.has_new_version():
-                    return
-            if kept[number % len(kept)].has_changed():
-                return
+        if kept[number % len(kept)].has_changed():
+            return
 
 
 def refresher(tree: Any) -> Callable[[], Any]:

@@ -176,7 +176,8 @@ class Schedule:
             done = self._pair - self._first
             counting = done - done // INSTRUMENTED_EVERY * self.has_instruments
             is_full = self._batches is not None and self.served >= self._batches
-            self.is_over = self.is_enough or is_full or counting == self._pairs
+            has_all = self._pairs is not None and counting >= self._pairs
+            self.is_over = self.is_enough or is_full or has_all
 
     def begin_epoch(self, head: int) -> None:
         """An epoch begins, with a head of so many batches."""
@@ -185,10 +186,11 @@ class Schedule:
         if ended > head:  # no mere look at the first batch
             self._longest_epoch = max(self._longest_epoch, ended)
         self._epoch_began = self.served
-        if self.whole != self._length_if_short():  # memory has no room for one: a new pair begins
+        if self.whole != self._length_if_short():  # it is `fixed` now, or memory has no room
+            if self._block is not None or self._next:  # a new pair begins
+                self._pair += 1
             self.whole, self._block, self._next = 0, None, []
             self._iterations = self._elapsed_ns = 0
-            self._pair += 1
         if self.whole and self._block is not None:
             self.left = self._counted_of_whole()
 

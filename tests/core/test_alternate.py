@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 import weakref
 from collections import Counter
 from itertools import chain, islice, pairwise, repeat
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from loadeval import LoaderEvaluator
 from loadeval.core.alternate import Alternation
+from loadeval.core.loop import Serving
 from loadeval.core.rounds import FIXED_REAL_BLOCK, Schedule, arms_of
 from loadeval.data.blocks import whole_epochs
 from loadeval.data.columns import UNKNOWN
@@ -23,6 +26,7 @@ from tests.scripted import SerialAdapter, SerialLoader, register
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
     from loadeval.data.run import Run
 
@@ -225,6 +229,50 @@ def test_after_the_last_pair_the_loader_is_served_unmeasured() -> None:
     run = evaluator.recorded()
     assert len(run.steps) < 30
     assert [end.cause for end in run.ends] == ["unmeasured"]
+
+
+@pytest.mark.parametrize(("ranks", "room"), [("2", 1000), ("1", 3)], ids=["ranks", "little memory"])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_run_whose_short_epochs_are_no_blocks_ends_too(
+    ranks: str, room: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All ranks with the pair that was asked for."""
+    monkeypatch.setenv("WORLD_SIZE", ranks)
+    clock = FakeClock(1000)
+    loader = SerialLoader([b"1"] * 10, [LOAD_NS] * 10, clock)
+    options: dict[str, Any] = {"pairs": 1, "probes": (), "max_cache_bytes": room, "seed": seed}
+    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, **options)
+    train(evaluator, clock, epochs=20)
+    run = evaluator.recorded()
+    assert run.ends[-1].cause == "unmeasured"
+    assert ranks == "1" or {window.pair for window in run.windows} == {0}
+
+
+@pytest.mark.parametrize("prefetched", [0, 4])
+def test_an_interrupt_just_before_a_batch_is_handed_over_loses_none(prefetched: int) -> None:
+    """It comes again then, and is recorded once."""
+    lines, first = inspect.getsourcelines(Serving.__next__)
+    (last,) = (number for number, line in enumerate(lines, first) if "return batch" in line)
+
+    def interrupt(frame: FrameType, *_: object) -> Any:
+        if frame.f_code is Serving.__next__.__code__ and frame.f_lineno == last:
+            raise KeyboardInterrupt
+        return interrupt
+
+    before = sys.gettrace()
+    for caught_at in range(40):
+        evaluator, *_ = alternating(40, prefetched)
+        epoch = iter(evaluator)
+        served = list(islice(epoch, caught_at))
+        try:
+            sys.settrace(interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                next(epoch)
+        finally:
+            sys.settrace(before)
+        served += epoch
+        assert sorted(served) == list(range(40))
+        assert len(evaluator.recorded().steps) == 40
 
 
 def environment() -> dict[str, Any]:

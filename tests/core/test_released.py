@@ -67,3 +67,16 @@ def test_an_iterator_is_let_go_with_its_epoch(
     finally:
         gc.enable()
     assert len(loader.made) == 3
+
+
+def test_kept_batches_are_let_go_with_the_evaluator() -> None:
+    """Those of a GPU take its memory."""
+    gc.disable()
+    try:
+        evaluator = LoaderEvaluator(Loader(), "replay", 3, probes=())
+        kept = [weakref.ref(batch) for batch in evaluator.cached_batches]
+        assert [len(list(evaluator)) for _ in range(2)] == [60, 60]
+        del evaluator
+        assert [reference() for reference in kept] == [None] * 3
+    finally:
+        gc.enable()
