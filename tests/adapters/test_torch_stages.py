@@ -14,11 +14,11 @@ import pickle
 import queue
 import sys
 import threading
+import time
 import warnings
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from time import sleep
 from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ from loadeval_adapters.torch_trace import kernel
 from loadeval_adapters.torch_trace import stages as torch_stages
 from loadeval_adapters.torch_trace import worker as torch_worker
 from loadeval_adapters.torch_trace.code import CodeSampler, short_switches
+from loadeval_adapters.torch_trace.iterators import Epoch, WithWorkers
 from loadeval_adapters.torch_trace.transforms import Transforms
 from tests.adapters import stage_datasets as some
 from tests.adapters.stage_datasets import needs_in_order, stateful
@@ -148,6 +149,16 @@ def test_a_stateful_loader_is_resumed() -> None:
     assert (stages.fetch_ns > 0).all()
 
 
+def test_what_was_pinned_before_looking_began_is_told() -> None:
+    loader = DataLoader(Tensors, batch_size=8, num_workers=1)
+    batches, epoch = iter(loader), Epoch()
+    watched = WithWorkers(batches, print, None, {0: (1, 2, 3)})
+    watched.look(True)
+    watched.epoch = epoch
+    list(batches)
+    assert watched.times(epoch).pin_ns == [3, -1, -1, -1, -1]
+
+
 class SlowToBegin(Sampler[int]):
     """Takes 50 ms before its first index."""
 
@@ -155,7 +166,7 @@ class SlowToBegin(Sampler[int]):
         return 8
 
     def __iter__(self) -> Iterator[int]:
-        sleep(0.05)
+        time.sleep(0.05)
         yield from range(8)
 
 
@@ -318,6 +329,21 @@ class TestSwitchInterval:
             sys.setswitchinterval(0.002)
         assert sys.getswitchinterval() == pytest.approx(0.002)
         sys.setswitchinterval(before)
+
+
+def test_only_a_thread_that_lives_is_asked_for_its_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To ask for that of one that has ended may crash the training."""
+    clock_of, asked = time.pthread_getcpuclockid, list[int]()
+
+    def noted(thread: int) -> int:
+        asked.append(threading.get_ident())
+        return clock_of(thread)
+
+    monkeypatch.setattr(time, "pthread_getcpuclockid", noted)
+    sampler = sampler_of_this()
+    sampler.start(threading.get_ident(), threading.get_native_id())
+    end(sampler)
+    assert asked == [threading.get_ident()]
 
 
 class TestReadingFrames:
