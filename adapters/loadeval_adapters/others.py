@@ -397,7 +397,9 @@ class NodesAdapter(ResumableAdapter, OtherAdapter):
         """Stop the threads and processes of all nodes, until the next epoch."""
         nodes = [_root(loader)]
         for node in nodes:
-            nodes += _nodes_in(node)
+            for source in _nodes_in(node):
+                if all(source is not known for known in nodes):  # they may know each other
+                    nodes.append(source)
             works: Any = getattr(node, "_it", None)
             inside = node.iterable if _is_a(node, "IterableWrapper") else None
             if _is_dataloader(inside):

@@ -158,7 +158,8 @@ class StageClock:
 class WatchedEpoch:
     """One epoch of a loader, which may run a pipeline; its number becomes known at some point."""
 
-    def __init__(self) -> None:
+    def __init__(self, stages: SPDLStages) -> None:
+        self.stages = stages
         self.number: int | None = None
         self.is_over = False
         self.last_ns = time.perf_counter_ns()
@@ -188,7 +189,7 @@ class SPDLStages:
 
     def begin(self, loader: Any) -> Callable[[int], object]:  # noqa: ARG002 - the adapter has it
         """See LoaderStages."""
-        self.next = WatchedEpoch()
+        self.next = WatchedEpoch(self)
         return self.next.known
 
     def look_into(self, pipeline: Any, epoch: WatchedEpoch) -> None:
@@ -289,14 +290,12 @@ class ListAdapter(IterableAdapter):
         is_list = self._lists_samples and isinstance(batch, list)
         return len(batch) if is_list else super().samples(batch)
 
-    def _watched(self, pipeline: Any, batches: Iterable[Any]) -> Iterable[Any]:
-        """The batches of an epoch of `pipeline`, which is looked into if somebody asks for that."""
-        epoch = None if self._stages is None else self._stages.next
-        if self._stages is None or epoch is None:
-            return batches
-        self._stages.next = None
-        self._stages.look_into(pipeline, epoch)
-        return epoch.until_the_end(batches)
+    def _next_epoch(self) -> WatchedEpoch | None:
+        """The epoch that begins now; None if nobody looks into it."""
+        if self._stages is None:
+            return None
+        watched, self._stages.next = self._stages.next, None
+        return watched
 
 
 def _depth(stages: Iterable[tuple[int, int]], buffer: int) -> int:
@@ -332,17 +331,16 @@ class SPDLAdapter(ListAdapter):
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """A new pipeline's batches."""
-        batches = super().epoch(loader)
-        stages, watched = self._stages, None if self._stages is None else self._stages.next
-        if stages is None or watched is None:
+        batches, watched = super().epoch(loader), self._next_epoch()
+        if watched is None:
             return batches
-        stages.next = None
 
         def built() -> Any:
             vars(loader).pop("_get_pipeline", None)
             result = loader._get_pipeline()
             # A PyTorchDataLoader returns its processes, too; the pipeline is last.
-            stages.look_into(result[-1] if isinstance(result, tuple) else result, watched)
+            pipeline = result[-1] if isinstance(result, tuple) else result
+            watched.stages.look_into(pipeline, watched)
             return result
 
         loader._get_pipeline = built  # until the first batch is asked for
@@ -421,21 +419,8 @@ class SPDLPipelineAdapter(ListAdapter):
         if loader in _begun or (is_stopped is not None and is_stopped()):
             raise UsageError(ONCE)
         if getattr(next(iter(_configs(loader)), None), "continuous", False):
-            return iter(self._watched(loader, loader))
-        return self._run(loader)
-
-    def _run(self, pipeline: Any) -> Iterator[Any]:
-        _begun.add(pipeline)
-        batches = self._watched(pipeline, pipeline)
-        try:
-            pipeline.start()
-        except RuntimeError:  # the user has started it, and will stop it
-            yield from batches
-        else:
-            try:
-                yield from batches
-            finally:
-                pipeline.stop()
+            return iter(_watched(loader, self._next_epoch()))
+        return _run(loader, self._next_epoch())
 
     def stages(self, loader: Any) -> LoaderStages | None:
         """The stages of a pipeline, unless it runs in another process, or was started."""
@@ -472,6 +457,28 @@ class SPDLPipelineAdapter(ListAdapter):
         super().release(loader, epoch)
         if isinstance(loader, Pipeline):
             loader.stop()
+
+
+def _watched(pipeline: Any, epoch: WatchedEpoch | None) -> Iterable[Any]:
+    """The batches of an epoch of `pipeline`, which is looked into if somebody asks for that."""
+    if epoch is None:
+        return pipeline  # type: ignore[no-any-return]
+    epoch.stages.look_into(pipeline, epoch)
+    return epoch.until_the_end(pipeline)
+
+
+def _run(pipeline: Any, epoch: WatchedEpoch | None) -> Iterator[Any]:
+    _begun.add(pipeline)
+    batches = _watched(pipeline, epoch)
+    try:
+        pipeline.start()
+    except RuntimeError:  # the user has started it, and will stop it
+        yield from batches
+    else:
+        try:
+            yield from batches
+        finally:
+            pipeline.stop()
 
 
 def _private(pipeline: Any, path: str) -> Any:

@@ -182,6 +182,14 @@ def test_an_epoch_that_is_broken_off_ends() -> None:
     assert spdl_threads() == []
 
 
+def test_an_epoch_whose_batches_are_asked_for_late_has_its_own_tasks() -> None:
+    with LoaderEvaluator(pipeline, stages=True, probes=()) as evaluator:
+        first, second = iter(evaluator), iter(evaluator)
+        assert (len(list(first)), len(list(second))) == (5, 5)
+    run = evaluator.recorded()
+    assert [tasks(run, epoch)[DECODE] for epoch in range(2)] == [40, 40]
+
+
 def test_nothing_is_left_on_a_loader() -> None:
     loader = threaded()
     before = dict(vars(loader))

@@ -14,11 +14,11 @@ import pickle
 import queue
 import sys
 import threading
+import time
 import warnings
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from time import sleep
 from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +30,12 @@ from torch.utils.data._utils import worker as torch_workers
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from loadeval import LoaderEvaluator, StageNote, StageTimes, install
+from loadeval_adapters.torch_trace import channel as torch_channel
 from loadeval_adapters.torch_trace import kernel
 from loadeval_adapters.torch_trace import stages as torch_stages
 from loadeval_adapters.torch_trace import worker as torch_worker
 from loadeval_adapters.torch_trace.code import CodeSampler, short_switches
+from loadeval_adapters.torch_trace.iterators import Epoch, WithWorkers
 from loadeval_adapters.torch_trace.transforms import Transforms
 from tests.adapters import stage_datasets as some
 from tests.adapters.stage_datasets import needs_in_order, stateful
@@ -147,6 +149,16 @@ def test_a_stateful_loader_is_resumed() -> None:
     assert (stages.fetch_ns > 0).all()
 
 
+def test_what_was_pinned_before_looking_began_is_told() -> None:
+    loader = DataLoader(Tensors, batch_size=8, num_workers=1)
+    batches, epoch = iter(loader), Epoch()
+    watched = WithWorkers(batches, print, None, {0: (1, 2, 3)})
+    watched.look(True)
+    watched.epoch = epoch
+    list(batches)
+    assert watched.times(epoch).pin_ns == [3, -1, -1, -1, -1]
+
+
 class SlowToBegin(Sampler[int]):
     """Takes 50 ms before its first index."""
 
@@ -154,7 +166,7 @@ class SlowToBegin(Sampler[int]):
         return 8
 
     def __iter__(self) -> Iterator[int]:
-        sleep(0.05)
+        time.sleep(0.05)
         yield from range(8)
 
 
@@ -317,6 +329,21 @@ class TestSwitchInterval:
             sys.setswitchinterval(0.002)
         assert sys.getswitchinterval() == pytest.approx(0.002)
         sys.setswitchinterval(before)
+
+
+def test_only_a_thread_that_lives_is_asked_for_its_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To ask for that of one that has ended may crash the training."""
+    clock_of, asked = time.pthread_getcpuclockid, list[int]()
+
+    def noted(thread: int) -> int:
+        asked.append(threading.get_ident())
+        return clock_of(thread)
+
+    monkeypatch.setattr(time, "pthread_getcpuclockid", noted)
+    sampler = sampler_of_this()
+    sampler.start(threading.get_ident(), threading.get_native_id())
+    end(sampler)
+    assert asked == [threading.get_ident()]
 
 
 class TestReadingFrames:
@@ -517,6 +544,42 @@ def test_a_loader_can_be_copied_and_pickled_while_it_is_measured() -> None:
     assert [len(stages) for stages in rows_of(evaluator.recorded())] == [5]
 
 
+class Ahead(DataLoader[Any]):
+    """Loads in a way of its own."""
+
+    def __iter__(self) -> Any:
+        return iter(super().__iter__() if self.batch_size == 1 else [1, 2])
+
+
+def test_a_loader_that_makes_no_iterator_of_torchs_can_be_copied_and_pickled() -> None:
+    loader = Ahead(Tensors, batch_size=8)
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        assert list(evaluator) == [1, 2]
+        for twin in (copy.copy(loader), copy.deepcopy(loader), pickle.loads(pickle.dumps(loader))):
+            vars(twin)["batch_size"] = 1
+            for _ in range(2):
+                assert len(list(twin)) == 5
+    assert "_get_iterator" not in vars(loader)
+
+
+def test_a_fork_in_training_keeps_no_rows() -> None:
+    loader = DataLoader(Tensors, batch_size=8)
+    stages = torch_stages.DataLoaderStages(lambda loader: loader)
+    known = stages.begin(loader)
+    batches = iter(loader)
+    known(0)
+    next(batches)
+    child = os.fork()
+    if child == 0:
+        rows = (
+            len(list(batches)),
+            [len(each.batch) for each in stages.take() if isinstance(each, StageTimes)],
+        )
+        os._exit(rows != (4, [1]))
+    assert os.waitpid(child, 0)[1] == 0
+    stages.close()
+
+
 def test_in_place() -> None:
     loader = DataLoader(Tensors, batch_size=8, num_workers=1)
     evaluator = install(loader, stages=True)
@@ -585,13 +648,24 @@ def test_a_torch_that_fetches_in_its_own_way(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.undo()
 
 
-def test_a_failure_of_ours_ends_looking_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "method"), [(kernel.Consumption, "since"), (kernel.CallCounter, "stop")]
+)
+def test_a_failure_of_ours_ends_looking_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, kind: type, method: str
+) -> None:
     def fail(*_: Any) -> Any:
         raise ValueError("planted")
 
-    monkeypatch.setattr(kernel.Consumption, "since", fail)
+    monkeypatch.setattr(kind, method, fail)
     loader = DataLoader(Tensors, batch_size=8, num_workers=1)
     with LoaderEvaluator(loader, stages=True) as evaluator:
         assert len(list(evaluator)) == 5
     (message,) = messages(evaluator.recorded())
     assert message.endswith("(ValueError: planted)")
+
+
+def test_what_workers_begin_with_can_be_asked_for_anything() -> None:
+    """Also before a worker calls it: a library may ask the function for its attributes."""
+    begins = torch_worker.WorkerInit(None, torch_channel.Channel(1, 1, shared=False))
+    assert getattr(begins, "func", None) is None

@@ -289,6 +289,15 @@ class TestTheProgramsOwnObjects:
         assert new == [some.shifted]
         assert type(own[0]) is type(abs)
 
+    def test_the_classes_of_models_are_left_alone(self) -> None:
+        """Else torch.compile could not compile a model that uses one, also between batches."""
+        dataset = some.Picky()
+        dataset.transforms.append(some.Halved())
+        with LoaderEvaluator(DataLoader(dataset, batch_size=8), stages=True) as evaluator:
+            for _ in evaluator:
+                assert "__call__" not in vars(some.Halved)
+        assert "Halved" not in evaluator.recorded().transforms
+
     def test_after_an_error_they_are_back(self) -> None:
         """An error of a transform is the program's own, too."""
         dataset = some.Tailored()

@@ -129,6 +129,14 @@ def test_a_wrapped_data_loaders_workers_are_stopped(persistent: bool) -> None:
     assert len(list(wrapped)) == 10
 
 
+def test_nodes_that_know_each_other_are_stopped() -> None:
+    before, node = running(), threaded()
+    node.source.reader = node
+    evaluator = LoaderEvaluator(node, mode="replay", num_cached_batches=2, epoch_batches=4)
+    for _ in evaluator:
+        assert running() <= before
+
+
 @pytest.mark.filterwarnings(READ_AHEAD)
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 @pytest.mark.parametrize("workers", [0, 2])

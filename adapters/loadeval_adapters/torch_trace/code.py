@@ -93,21 +93,28 @@ class CodeSampler:
         self.is_started = True
         self._thread = thread
         # In a free-threaded Python other threads do not stand still while they are looked at.
-        if getattr(sys, "_is_gil_enabled", lambda: True)():
-            self._native = native
-            threading.Thread(target=self._look, name="loadeval-code", daemon=True).start()
+        if not getattr(sys, "_is_gil_enabled", lambda: True)():
+            return
+        state = ThreadState(thread, native)  # now: to ask for the clock of an ended thread crashes
+        try:
+            threading.Thread(
+                target=self._look, args=(state,), name="loadeval-code", daemon=True
+            ).start()
+        except RuntimeError:  # there can be no more threads
+            state.close()
+            raise
 
     def stop(self) -> None:
         """Stop looking, for good."""
         with suppress(RuntimeError):  # it was stopped before
             self._until_stopped.release()
 
-    def _look(self) -> None:
+    def _look(self, state: ThreadState) -> None:
         self._flushed_ns = time.perf_counter_ns()
         waits_s = cycle(BEFORE_LOOKING_S)
         interval_s = INTERVAL_IN_TRAINING_S if self._in_training else INTERVAL_S
         # If it fails, only lines of code are missing.
-        with suppress(Exception), closing(ThreadState(self._thread, self._native)) as state:
+        with suppress(Exception), closing(state):
             while state.tells and not self._until_stopped.acquire(timeout=interval_s):
                 if self._in_training:
                     self._count(state)

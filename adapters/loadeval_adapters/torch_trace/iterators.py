@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
 import weakref
@@ -59,15 +60,17 @@ class Epoch:
         self.number: int | None = None
         self.rows: deque[tuple[tuple[int, ...], bytes]] = deque()
         self.given = 0
+        self._process = os.getpid()
 
     def known(self, number: int) -> None:
         """Called with its number, once its first batch is asked for."""
         self.number = number
 
     def add(self, row: tuple[int, ...], record: bytes) -> None:
-        """Note the next batch that the loader gave."""
-        self.rows.append(((self.given, *row), record))
-        self.given += 1
+        """Note the next batch that the loader gave, unless to a fork, of which nobody takes it."""
+        if os.getpid() == self._process:
+            self.rows.append(((self.given, *row), record))
+            self.given += 1
 
 
 class WatchedIterator:
@@ -288,6 +291,8 @@ class WithWorkers(WatchedIterator):
         self.index_ns = 0
         self._receipts: dict[int, tuple[tuple[int, int, int], bytes]] = {}
         self._hook(iterator)
+        vars(iterator).update(self._hooks)
+        self._is_paused = False  # to resume would forget what has been pinned already
 
     def _resume(self, iterator: Any) -> None:
         for of_batches in (self._receipts, self._pins):  # they were given meanwhile

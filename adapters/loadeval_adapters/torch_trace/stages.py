@@ -57,6 +57,7 @@ class DataLoaderStages:
         self._noted: set[StageNote] = set()
         self._is_closed = self._has_counted_calls = False
         self._looks = True
+        self._begun: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
     def look(self, on: bool) -> None:
         """See LoaderStages."""
@@ -80,14 +81,8 @@ class DataLoaderStages:
                 watched = self._look_into(loader, kept, None, {})
             self._serve(watched, epoch)
             return epoch.known
-        alive = weakref.ref(loader)
-
-        def make() -> Any:
-            loader = alive()
-            vars(loader).pop(MAKES, None)
-            return self._make(loader, epoch)
-
-        vars(loader)[MAKES] = make
+        vars(loader)[MAKES] = Making(self, loader, epoch)
+        self._begun[id(loader)] = loader
         return epoch.known
 
     def _serve(self, watched: WatchedIterator | None, epoch: Epoch) -> None:
@@ -96,7 +91,7 @@ class DataLoaderStages:
             watched.first_epoch = watched.first_epoch or epoch
             self._epochs.append((watched, epoch))
 
-    def _make(self, loader: Any, epoch: Epoch) -> Any:
+    def make(self, loader: Any, epoch: Epoch) -> Any:
         """Make an iterator of `loader`, and look into it."""
         original = getattr(type(loader), MAKES)
         if self._is_closed:
@@ -185,8 +180,29 @@ class DataLoaderStages:
     def close(self) -> None:
         """See LoaderStages."""
         self._is_closed = True
+        for loader in list(self._begun.values()):
+            if getattr(vars(loader).get(MAKES), "stages", None) is self:
+                del vars(loader)[MAKES]
         for watched in self._iterators:
             watched.close()
+
+
+class Making:
+    """Stands for the method of `loader` that makes its iterators, until it has made one."""
+
+    def __init__(self, stages: DataLoaderStages, loader: Any, epoch: Epoch) -> None:
+        self.stages = stages
+        self._loader, self._epoch = loader, epoch
+
+    def __call__(self) -> Any:
+        """Make an iterator that is looked into; as ever for a shallow copy of the loader."""
+        if vars(self._loader).pop(MAKES, None) is not self:
+            return getattr(type(self._loader), MAKES)(self._loader)
+        return self.stages.make(self._loader, self._epoch)
+
+    def __reduce__(self) -> Any:
+        """A copy or pickle of the loader has the method of its class."""
+        return getattr, (self._loader, MAKES)
 
 
 @contextmanager

@@ -49,16 +49,18 @@ class Transforms:
 
     The class of a transform gets another `__call__`, so that the transform stays what it is. In
     place of a function in an attribute, list or dict there is a TimedFunction, which `take_out`
-    removes for as long as nothing is loaded, wherever it was moved meanwhile.
+    removes for as long as nothing is loaded, wherever it was moved meanwhile. `in_training` tells
+    that this is the process that trains: there classes that a model may have are left alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_training: bool = False) -> None:
         self.names: list[str] = []
         self.spent = [0] * (2 * MOST_TRANSFORMS)
         self.thread = [0]
         self.sizing = [False]
         self.sized: dict[str, list[tuple[int, int]]] = {}
         self._inside = [0]
+        self._in_training = in_training
         self._to_look_at = MOST_LOOKED_AT
         self._seen: list[Any] = []
         self._found: dict[int, bool] = {}
@@ -173,7 +175,8 @@ class Transforms:
         has_parts = sum(self._time_in(*part, depth + 1) for part in parts) > 0  # all are timed
         # A user knows what holds torch's own modules, and these may be a model's, too.
         is_own = not is_list and not kind.__module__.startswith(("torch.nn", "torch.jit"))
-        is_timed = is_own and self._time_class(value, has_parts=has_parts)
+        is_models = self._in_training and is_module  # torch.compile cannot compile our `__call__`
+        is_timed = is_own and not is_models and self._time_class(value, has_parts=has_parts)
         return self._note(value, found=is_timed or has_parts)
 
     def _new_slot(self, name: str) -> int | None:

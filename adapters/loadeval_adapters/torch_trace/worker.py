@@ -61,7 +61,7 @@ class Tracer:
     """Times what torch's fetchers do for each batch, and tells by `channel` what is to be known."""
 
     def __init__(self, channel: Channel, worker: int, *, in_training: bool = False) -> None:
-        self.transforms = Transforms()
+        self.transforms = Transforms(in_training=in_training)
         self.stage = ["fetch"]
         self.code = CodeSampler(
             *(self.transforms.thread, self.stage, Tracer.fetch.__code__, self.flush),
@@ -170,13 +170,16 @@ class Tracer:
     def _end(self, reading: Reading | None) -> tuple[int, int, int]:
         """Leave everything as it was before the batch; returns the calls that were counted."""
         calls = UNCOUNTED
-        if self._counter is not None and self._is_sized:
-            calls, self._counter = self._counter.stop(), None
-        if reading is not None:
-            reading.end()
-        if self._in_training:
-            self.transforms.take_out()
         self._is_fetching, self.transforms.thread[0] = False, 0
+        try:
+            if reading is not None:
+                reading.end()
+            if self._counter is not None and self._is_sized:
+                calls, self._counter = self._counter.stop(), None
+            if self._in_training:
+                self.transforms.take_out()
+        except Exception as error:  # noqa: BLE001 - measuring may not end a training
+            self.fail(error)
         return calls
 
     def _note(
@@ -376,7 +379,7 @@ class WorkerInit:
         self._tracer.transforms.restore()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # as when it is unpickled
+        if name.startswith("__") or "_pickler" not in vars(self):  # until it is installed
             raise AttributeError(name)
         return getattr(self._pickler, name)
 
