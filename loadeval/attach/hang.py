@@ -303,7 +303,7 @@ def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
         # An import of torch.distributed stays at the program's line, and goes on in its own.
         stacks = [[(frame.function, frame.line) for frame in each.frames] for each in (was, it)]
         cause = "step" if moved or woken or stacks[0] != stacks[1] else cause
-    elif moved or woken or used_ns > BUSY * 1e9 * elapsed_s:
+    elif cause != "stopped" and (moved or woken or used_ns > BUSY * 1e9 * elapsed_s):
         cause = "step" if cause == "step" else "slow"
     # Batches without a number may follow each other with the same sample, or at the same line.
     if it.batch is None or it.sample is None:

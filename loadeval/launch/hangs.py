@@ -21,7 +21,7 @@ import psutil
 
 from loadeval.attach.hang import Hang, hang_of, hang_of_job, stacks_text
 from loadeval.attach.marks import declared_marks
-from loadeval.data.redaction import placeholder, run_salt
+from loadeval.data.redaction import is_hidden
 from loadeval.data.run import SECOND_NS
 from loadeval.errors import LoadevalError
 from loadeval.live import FollowedRun, LiveRun
@@ -91,8 +91,7 @@ class HangWatch:
         self._redact = redact
         self._now_s, self._sleep, self._look_at = now_s, sleep, look_at
         self._logs: dict[Path, FollowedRun] = {}
-        host = socket.gethostname()
-        self._hosts = {host, placeholder("host", host, run_salt())}
+        self._host = socket.gethostname()
         self._due_s = 0.0
         self._said: set[tuple[int, int, bool]] = set()  # of processes: batches, and whether it hung
 
@@ -147,14 +146,17 @@ class HangWatch:
         loaders: dict[int, list[tuple[LiveRun, int]]] = defaultdict(list)
         for path in sorted(self._path.glob("*.jsonl")) if self._path.is_dir() else [self._path]:
             followed = self._logs.setdefault(path, FollowedRun(path))
+            is_there = False
             with suppress(LoadevalError):  # it may be damaged, or another file
-                followed.read()
+                is_there = followed.read()
             run = followed.run
             silent_ns = run.silent_ns(followed.quiet_ns(now_s))
-            if silent_ns is None or run.environment.get("host") not in self._hosts:
+            pid, host = (run.environment.get(name) for name in ("pid", "host"))
+            if not is_there or silent_ns is None or not isinstance(pid, int):
                 continue
-            pid = run.environment.get("pid")
-            if isinstance(pid, int) and psutil.pid_exists(pid):
+            if not psutil.pid_exists(pid):
+                continue
+            if host == self._host or (is_hidden(host) and _has_open(pid, path)):
                 loaders[pid].append((run, silent_ns))
         trainings = []
         for pid, each in loaders.items():
@@ -189,3 +191,10 @@ class HangWatch:
         except OSError:
             return None
         return path
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    """Whether that process of this machine has the file at `path` open."""
+    with suppress(psutil.Error):
+        return any(file.path == str(path.resolve()) for file in psutil.Process(pid).open_files())
+    return False

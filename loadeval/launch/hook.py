@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 Method = Callable[..., Iterator[Any]]
 
 PYTHONS_OWN = os.path.dirname(os.__file__)  # noqa: PTH120 - frames have such names, and pathlib takes 5 ms
+SPAWNED = ("--multiprocessing-fork", "multiprocessing.forkserver")
+"""What the arguments of a process contain if multiprocessing started it, but for a fork."""
 OWN = {"loadeval", "loadeval_adapters"}
 
 
@@ -65,7 +67,8 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
     module = sys.modules.get(name)
     if module is None:  # it has removed itself
         return []
-    state.pid = os.getpid()
+    if state.session is None:  # a worker that is forked later has its parent's
+        state.pid = os.getpid()
     if adapter is None:
         watch = state.watched[name]
         for loader in (watch.classes or {}).get(name, ()):
@@ -232,11 +235,19 @@ def _session() -> Session | None:
 
 
 def _is_worker() -> bool:
-    """Whether multiprocessing started this process, but not as a rank, as mp.spawn does."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+    """Whether this process is a worker of a loader, not a rank that mp.spawn started.
+
+    A worker thread makes get_worker_info() tell of one in the whole training process.
+    """
+    if multiprocessing.parent_process() is None:
         return False
-    return multiprocessing.parent_process() is not None
+    torch_data = sys.modules.get("torch.utils.data")
+    if torch_data is not None and torch_data.get_worker_info() is not None:
+        return True
+    if not any(word in " ".join(sys.orig_argv[:4]) for word in SPAWNED):
+        return False
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is None or not (distributed.is_available() and distributed.is_initialized())
 
 
 def _noted(original: Callable[..., None]) -> Callable[..., None]:

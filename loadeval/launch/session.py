@@ -158,6 +158,7 @@ class Session:
         self._has_stepped = False
         self._saved_s = 0.0
         self._saving = threading.Lock()
+        self._is_enough = False
         self._count_no_steps: Callable[[], None] = lambda: None
 
     @property
@@ -262,7 +263,7 @@ class Session:
             loader.optimizer_steps += 1
         if time.monotonic() - self._saved_s > SAVE_INTERVAL_S:
             self.save()
-            if (self.folder / ENOUGH_MARK).exists():
+            if self._is_enough:
                 for loader in stepping:
                     loader.measurement.end_soon()
 
@@ -297,6 +298,7 @@ class Session:
             with self._saving:
                 try:
                     record.save(self.folder)
+                    self._is_enough = (self.folder / ENOUGH_MARK).exists()
                 except OSError as error:
                     warn_once(self.folder / f"{record.name}.json", NOT_SAVED, _reason(error))
 

@@ -183,11 +183,32 @@ def test_the_batches_of_any_loader_of_a_process_count(tmp_path: Path) -> None:
     assert watched.after(17) is not None
 
 
-@pytest.mark.parametrize("environment", [{"host": "another"}, {"pid": 2**22 + 1}, {"pid": None}])
+HIDDEN = "host-1f3a90c25b7d4e68"
+
+
+@pytest.mark.parametrize(
+    "environment", [{"host": "another"}, {"host": HIDDEN}, {"pid": 2**22 + 1}, {"pid": None}]
+)
 def test_processes_of_this_machine_alone(environment: dict[str, Any], tmp_path: Path) -> None:
     watched = Watched(going_on(tmp_path / "rank0.jsonl", **environment)).see(WAITS, STUCK)
     assert watched.after(31) is None
     assert watched.pids == []
+
+
+def test_a_redacted_log_is_of_this_machine_if_its_process_has_it_open(tmp_path: Path) -> None:
+    """No run but that itself knows what its placeholder stands for."""
+    watched = Watched(going_on(tmp_path / "rank0.jsonl", host=HIDDEN)).see(WAITS, STUCK)
+    with (tmp_path / "rank0.jsonl").open():
+        assert watched.after(31) is not None
+
+
+def test_a_log_that_was_removed_is_no_hang(tmp_path: Path) -> None:
+    """Its training goes on, and nobody sees its batches."""
+    log = going_on(tmp_path / "rank0.jsonl")
+    watched = Watched(log).see(WAITS, STUCK)
+    assert watched.after(1) is None
+    log.unlink()
+    assert watched.after(31) is None
 
 
 def test_a_process_that_ends_meanwhile(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import json
+import multiprocessing
 import sys
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import loadeval
 from loadeval import LoaderEvaluator, UsageError, read_run
 from loadeval.data.folder import processes_in
+from loadeval.launch import hook
 from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:
@@ -190,6 +192,22 @@ class Nested(IterableDataset[torch.Tensor]):
 def test_of_nested_loaders_the_outer_counts(folder: Path, workers: int) -> None:
     assert len(list(DataLoader(Nested(), 5, num_workers=workers))) == 4
     assert counted(folder) == {"rank0.jsonl": 4}
+
+
+def test_a_process_that_a_training_has_forked_adds_no_logs(folder: Path) -> None:
+    """Even where it imports another framework."""
+    assert len(list(DataLoader(dataset(), 4))) == 5
+
+    def forked() -> None:
+        hook.patch("torch.utils.data", "loadeval_adapters.torch:PyTorchAdapter")
+        with torch.no_grad():
+            assert len(list(DataLoader(dataset(), 4))) == 5
+
+    process = multiprocessing.get_context("fork").Process(target=forked)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert counted(folder) == {"rank0.jsonl": 5}
 
 
 class Repeating(DataLoader[Any]):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from loadeval import UsageError, install, read_run
+from loadeval import LoadevalWarning, UsageError, install, read_run
 from loadeval.launch import hook
 from loadeval.launch.command import why_nothing
 from loadeval.launch.loadeval_inject import ENDED_MARK
@@ -41,6 +41,17 @@ def _session(tmp_path: Path) -> Iterator[Session]:
     assert len(list(epoch)) == 2
     yield session
     session.close()
+
+
+def test_a_folder_that_fails_does_not_end_an_optimizers_step(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that is too long fails as a server that is gone does, or a folder of another user."""
+    monkeypatch.setattr("loadeval.launch.session.SAVE_INTERVAL_S", -1.0)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
+    session.folder /= "x" * 300
+    with pytest.warns(LoadevalWarning, match="is not up to date"):
+        optimizer.step()
 
 
 def test_with_annotate_waits_and_steps_are_ranges_of_nvtx(session: Session) -> None:
