@@ -156,7 +156,7 @@ def test_what_was_pinned_before_looking_began_is_told() -> None:
     watched.look(True)
     watched.epoch = epoch
     list(batches)
-    assert watched.times(epoch).pin_ns == [3, -1, -1, -1, -1]
+    assert watched.times(epoch).pin_ns == [3, None, None, None, None]
 
 
 class SlowToBegin(Sampler[int]):
