@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -206,8 +207,9 @@ def test_a_program_that_hangs_is_ended_with_all_below_it(
     settings = RunSettings(str(tmp_path / "logs"))
     ended = command.run([PYTHON, "-c", ENDLESS, str(started)], settings, is_hanging=is_hanging)
     assert (ended.code, ended.was_aborted) == (-signal.SIGKILL, True)
-    child = int(started.read_text())
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    with suppress(psutil.NoSuchProcess):
+        _, left = psutil.wait_procs([psutil.Process(int(started.read_text()))], timeout=5)
+        assert all(each.status() == psutil.STATUS_ZOMBIE for each in left)
 
 
 def test_output_that_cannot_be_flushed_does_not_change_the_code(
