@@ -27,7 +27,7 @@ NOT_NEWEST = $(shell grep '^torch==' constraints.txt)
 DEMO_PYTHONS ?= python3.11
 TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
-.PHONY: demo test check nightly golden coverage test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth intervals predict promises faults injected hangs fuzz soak gpu peer-suites clean
+.PHONY: demo test check nightly golden before-after coverage test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth intervals predict promises faults injected hangs fuzz soak gpu peer-suites clean
 
 demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
@@ -39,7 +39,7 @@ check: .venv/.dev docs  ## all tests: every loader, frameworks, faults, hangs, d
 	$(PYTEST) --hypothesis-profile=thorough --no-skips tests bench/gpu
 	.venv/bin/python -m bench.hangs.run --times 5
 
-nightly: check faults promises truth intervals predict soak fuzz test-programs test-lowest test-newest test-pythons release-check gpu  ## what takes hours, and is a rate rather than a yes or no
+nightly: check faults promises truth intervals predict soak fuzz before-after test-programs test-lowest test-newest test-pythons release-check gpu  ## what takes hours, and is a rate rather than a yes or no
 	$(PYTEST) --hypothesis-profile=random tests
 
 golden: .venv/.test  ## write the whole outputs in tests/golden anew, and print what changed: read it line by line; and docs/json.md
@@ -120,6 +120,9 @@ faults: .venv/.dev  ## what is found first in 56 programs with a fault and in th
 fuzz: .venv/.dev  ## 100,000 files that were mutated, read and given to the commands (20 minutes)
 	.venv/bin/python -m bench.fuzz.run $(FUZZ)
 
+before-after: .venv/.dev  ## figures of the recorded runs that are others than before the redesign
+	.venv/bin/python -m bench.before_after
+
 soak: .venv/.dev  ## an hour with everything on, in which nothing may grow; SOAK="--minutes 10" is shorter
 	.venv/bin/python -m bench.soak.run $(SOAK)
 
@@ -137,7 +140,7 @@ peer-suites: .venv/.dev  ## tests of PyTorch, torchdata and DALI against wrapped
 	.venv/bin/python bench/peers/run.py $(SUITES)
 
 clean:
-	rm -rf .venv .venv-lowest .venv-newest .venv-programs .venv-release .venv-3.*
+	rm -rf .venv .venv-before .venv-lowest .venv-newest .venv-programs .venv-release .venv-3.*
 
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv
