@@ -106,7 +106,7 @@ def test_a_signal_that_ends_a_program(
     ended = []
     for each in (None, mode):
         program = zygote.start(ENDLESS, tmp_path / str(each), each)
-        program.prints("ready")
+        program.prints("ready\n")
         program.send(number)
         ended.append(program.ended())
     plain, done = ended
