@@ -14,8 +14,8 @@ INSIDE = {
     *("record.py", "hangs/record.py", "zoo/workloads.py", "findings_page.py", "json_page.py"),
 }
 """Each says why beside its import; those that record logs or write pages are no judges."""
-READS_JSON = {"judge.py", "fuzz/run.py", "ranks.py"}
-"""The last two only see that there is JSON."""
+READS_JSON = {"judge.py", "before_after.py", "fuzz/run.py", "ranks.py"}
+"""The last two only see that there is JSON; before_after has that of two versions."""
 
 
 def imported(path: Path) -> set[str]:
