@@ -3,8 +3,9 @@
     .venv/bin/python bench/intervals.py [--runs 400] [--case NAME]
 
 Of each kind of loader 93 to 97% of the intervals shall contain the true speed-up of its steady
-state, at least 92% where stalls come in one of 37 batches and three or more were measured. Exits
-with 1 otherwise. The width is the median of the logarithm of high over low.
+state, at least 92% where stalls come in one of 37 batches and three or more were measured. The
+median interval shall be at most 1.3 times as wide as that of the method before this one. Exits with
+1 otherwise. The width is the median of the logarithm of high over low.
 """
 
 from __future__ import annotations
@@ -94,6 +95,24 @@ PLANS: dict[str, Sequence[tuple[int, int]]] = {
     "eight": [(24, 8)] * 8,
 }
 """Counted real and ideal batches of each pair."""
+
+
+WIDEST = 1.3
+BEFORE = {
+    "steady": (0.0095, 0.0081, 0.0067, 0.0055),
+    "gamma": (0.426, 0.383, 0.327, 0.286),
+    "bursts": (0.327, 0.281, 0.266, 0.236),
+    "slower": (0.516, 0.439, 0.379, 0.326),
+    "a little faster": (0.309, 0.261, 0.219, 0.191),
+    "hidden": (0.218, 0.189, 0.158, 0.135),
+    "Pareto": (0.212, 0.189, 0.164, 0.145),
+    "Pareto, workers": (0.319, 0.268, 0.266, 0.237),
+    "sizes": (0.113, 0.101, 0.096, 0.083),
+    "sizes, workers": (0.12, 0.105, 0.104, 0.09),
+    "stalls": (0.724, 0.612, 0.653, 0.56),
+    "stalls, workers": (0.933, 0.768, 0.863, 0.725),
+}
+"""The median widths of the logarithm by the method before, one for each plan, of 400 runs."""
 
 
 def real_iterations(load: Times, step: Times, depth: int) -> Times:
@@ -215,12 +234,14 @@ def main() -> int:
     parser.add_argument("--case", choices=CASES, action="append")
     options = parser.parse_args()
     counts: dict[str, list[int]] = {}
+    ratios: list[float] = []
     for name in options.case or CASES:
-        for plan in PLANS:
+        for plan, before in zip(PLANS, BEFORE[name], strict=True):
             count, covered, width = examined(name, plan, options.runs)
             total = counts.setdefault(CASES[name].kind, [0, 0])
             total[0] += count
             total[1] += covered
+            ratios.append(width / before)
             print(f"{name:16} {plan:>6} covered {covered / count:6.1%}, width {width:.3f}")
     failed = False
     for kind, (count, covered) in counts.items():
@@ -228,7 +249,9 @@ def main() -> int:
         is_enough = share >= LEAST_OF_STALLS if kind == STALLS else LEAST <= share <= MOST
         failed |= not is_enough
         print(f"{kind}: {share:.1%} of {count:,}{'' if is_enough else ', which is not right'}")
-    return int(failed)
+    ratio = float(np.median(ratios))
+    print(f"median width: {ratio:.2f} times that before")
+    return int(failed or ratio > WIDEST)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ PLAIN_VALUES = (int, float, complex, str, type(None))
 PLAIN_RULES = {IterableAdapter.samples, IterableAdapter.nbytes}
 SELDOM = 32
 """Bytes are added up in one batch of SELDOM for each leaf of it, or in more."""
+OFTENER = 8
+"""Where they change by themselves, they are added up so many times as often."""
 BESIDES = 8
 """Adding up takes so much besides, in leaves."""
 MOST_MARKS = 1024
@@ -193,7 +195,8 @@ class Structure:
             raise LookupError
         if before is not None:
             self._bytes_vary |= UNKNOWN != before[1] != exact[1]
-            self._period = min(2 * self._period, self._seldom)
+            most = self._seldom // OFTENER if self._bytes_vary else self._seldom
+            self._period = min(2 * self._period, max(most, 1))
         self._left, self._mark = self._period, mark
         if len(self._known) > MOST_MARKS:
             self._known.clear()
