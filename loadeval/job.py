@@ -15,21 +15,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace as changed
 
-from loadeval.data.columns import UNKNOWN, Column, Values
+from loadeval.data.columns import UNKNOWN, Column
 from loadeval.data.lines import EpochEnd, Event, Prefetch
 from loadeval.data.redaction import is_hidden
 from loadeval.data.run import Run, keys_of
 from loadeval.estimate.steady import steady
 from loadeval.words import counted, duration, share
-
-Matrix: TypeAlias = npt.NDArray[np.int64]
-"""A row for each rank, a column for each batch."""
 
 EARLY = 0.5
 """A rank with less than this share of the usual batches would leave little of the others."""
@@ -142,9 +138,9 @@ def job_of(
     them as a whole. A rank with fewer than half of the usual batches ended early, and is left out.
     """
     every = sorted(runs, key=rank_of)
-    fewest = EARLY * float(np.median([len(run.steps) for run in every]))
-    kept = [run for run in every if len(run.steps) >= fewest]
-    left_out = [run for run in every if len(run.steps) < fewest]
+    fewest = EARLY * float(np.median([run.batches for run in every]))
+    kept = [run for run in every if run.batches >= fewest]
+    early = [run for run in every if run.batches < fewest]
     size = int(every[0].header.environment["world_size"])
     cautions = []
     if missing := sorted(set(range(size)) - {rank_of(run) for run in every}):
@@ -152,21 +148,21 @@ def job_of(
             f"The logs of {len(missing)} of {size} ranks are missing ({_listed(missing)}): "
             "throughput is that of the others, and the job may lose more."
         )
-    if left_out:
-        most = max(run.batches for run in left_out)
+    if early:
+        most = max(run.batches for run in early)
         cautions.append(
-            f"Ranks that ended early are left out: {_listed(map(rank_of, left_out))}, after "
+            f"Ranks that ended early are left out: {_listed(map(rank_of, early))}, after "
             f"{most:,} batches at most."
         )
-    waits = _Waits(kept)
+    waits = _Waits(kept, cautions)
     shown = full(kept[waits.behind[0]])
     hosts = {_host(run) for run in kept}
     # Ranks of a redacted job that have no common salt have another placeholder each for one host.
     are_unknown = None in hosts or (len(hosts) == len(kept) and any(map(is_hidden, hosts)))
-    ranks = [*waits.ranks(), *map(_rank, left_out)]
-    steps = len(waits.rows)
+    ranks = [*waits.ranks(), *map(_rank, early)]
+    steps = len(waits.iteration_ns)
     return Job(
-        run=_as_one_run(waits, shown, name),
+        run=waits.as_one_run(shown, name),
         shown=rank_of(shown),
         world_size=size,
         nodes=None if are_unknown else len(hosts),
@@ -175,7 +171,7 @@ def job_of(
         iteration_ns=float(waits.iteration_ns.mean()) if steps else None,
         wait_ns=float(waits.longest_ns.mean()) if steps else None,
         stragglers=waits.stragglers(),
-        cautions=(*cautions, *waits.cautions),
+        cautions=tuple(cautions),
     )
 
 
@@ -201,76 +197,77 @@ def _listed(ranks: Iterable[int]) -> str:
     return ", ".join("-".join(map(str, span)) for span in spans)
 
 
-# Who waits
+def _named(ranks: Iterable[int]) -> str:
+    numbers = sorted(set(ranks))
+    return f"{'rank' if len(numbers) == 1 else 'ranks'} {_listed(numbers)}"
 
 
 class _Waits:
     """The batches that all ranks have in the same arm, and of those that count who waits how long.
 
-    `steps` has these batches, with the samples and bytes of all ranks. Of the counted `rows`
-    `typical_ns` is the wait of the rank in the middle, `second_ns` the longest but one, and `last`
-    the row of the rank that waits longest; `excess_ns` is how much longer than the typical one,
-    where it waits long enough to matter. `behind` are the rows of the ranks, those first that are
-    last by most.
+    `steps` has these batches, with the samples and bytes of all ranks, and `wait_ns` and `step_ns`
+    have a row for each rank. Of those that count `counted_ns` has the waits, and `last` the row of
+    the rank that waits longest; `excess_ns` is how much longer that waits than the rank in
+    the middle, where it waits long enough to matter. `behind` are the rows of the ranks, those
+    first that are last by most. What is wrong with the logs is added to `cautions`.
     """
 
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self.runs, self.cautions = runs, list[str]()
+    def __init__(self, runs: Sequence[Run], cautions: list[str]) -> None:
+        self.runs = runs
         keys = [keys_of(run.steps) for run in runs]
         common = keys[0]
         for other in keys[1:]:
             if not np.array_equal(common, other):
                 common = np.intersect1d(common, other, assume_unique=True)
-        rows = [np.flatnonzero(np.isin(own, common, assume_unique=True)) for own in keys]
         counts = sorted(map(len, keys))
         if counts[-1] > len(common):
-            self.cautions.append(
+            cautions.append(
                 f"Ranks have {counts[0]:,} to {counts[-1]:,} batches: the {len(common):,} that all "
                 "of them have are compared."
             )
-        first, same = runs[0].steps, np.ones(len(common), dtype=np.bool_)
-        for run, at in zip(runs, rows, strict=True):
-            for name in ("arm", "pair"):
-                same &= run.steps[name][at] == first[name][rows[0]]
+        rows = [np.flatnonzero(np.isin(own, common, assume_unique=True)) for own in keys]
+
+        def of_all(name: str) -> npt.NDArray[np.int64]:
+            return np.stack([run.steps[name][at] for run, at in zip(runs, rows, strict=True)])
+
+        same = np.logical_and.reduce(
+            [(each == each[0]).all(axis=0) for each in map(of_all, ("arm", "pair"))]
+        )
         if not same.all():
-            self.cautions.append(
+            cautions.append(
                 f"For {int((~same).sum()):,} batches the ranks were in different arms: these are "
                 "left out. Pass the same seed, pairs and batches on all ranks."
             )
-        rows = [at[same] for at in rows]
-
-        def of_all(name: str) -> Matrix:
-            return np.stack([run.steps[name][at] for run, at in zip(runs, rows, strict=True)])
-
+            rows = [at[same] for at in rows]
+        self.wait_ns, self.step_ns = of_all("wait_ns"), of_all("step_ns")
+        is_known = (self.step_ns != UNKNOWN).all(axis=0)
+        iteration_ns = self.wait_ns.mean(axis=0) + self.step_ns.mean(axis=0)
         totals = {}
         for name in ("samples", "nbytes"):
             column = of_all(name)
             totals[name] = np.where((column != UNKNOWN).all(axis=0), column.sum(axis=0), UNKNOWN)
-        self.steps = first.take(rows[0]).replace(**totals)
-        self.request_ns, self.all_wait_ns = of_all("request_ns"), of_all("wait_ns")
-        self.all_step_ns = of_all("step_ns")
+        self.steps = runs[0].steps.take(rows[0]).replace(**totals)
 
-        known = (self.all_step_ns != UNKNOWN).all(axis=0)
-        self.rows = np.flatnonzero(steady(replace(runs[0], steps=self.steps)) & known)
-        self.wait_ns = self.all_wait_ns[:, self.rows]
-        self.step_ns = self.all_step_ns[:, self.rows]
-        count = len(self.wait_ns)
-        ordered = np.partition(self.wait_ns, sorted({(count - 1) // 2, count - 2}), axis=0)
-        self.iteration_ns: Values = self.wait_ns.mean(axis=0) + self.step_ns.mean(axis=0)
-        self.longest_ns: Column = self.wait_ns.max(axis=0)
+        counts = steady(replace(runs[0], steps=self.steps)) & is_known
+        self.counted_ns, step_ns = self.wait_ns[:, counts], self.step_ns[:, counts]
+        self.iteration_ns = iteration_ns[counts]
+        count = len(runs)
+        ordered = np.partition(self.counted_ns, sorted({(count - 1) // 2, count - 2}), axis=0)
+        self.longest_ns: Column = self.counted_ns.max(axis=0)
         self.second_ns: Column = ordered[count - 2]
-        self.last = self.wait_ns.argmax(axis=0)
-        self.waited = self.longest_ns > LEAST_WAIT_SHARE * self.iteration_ns
-        typical_ns = ordered[(count - 1) // 2]
-        self.excess_ns: Column = np.where(self.waited, self.longest_ns - typical_ns, 0)
-        self.lasts: Column = np.bincount(self.last[self.waited], minlength=count)
+        self.last = self.counted_ns.argmax(axis=0)
+        self.is_waited = self.longest_ns > LEAST_WAIT_SHARE * self.iteration_ns
+        longer_ns = self.longest_ns - ordered[(count - 1) // 2]
+        self.excess_ns: Column = np.where(self.is_waited, longer_ns, 0)
+        self.lasts: Column = np.bincount(self.last[self.is_waited], minlength=count)
         late_ns = np.bincount(self.last, self.excess_ns, count)
         self.behind: list[int] = np.argsort(-late_ns, kind="stable").tolist()
 
-        took_ns = (self.wait_ns + self.step_ns).sum(axis=1)
+        took_ns = (self.counted_ns + step_ns).sum(axis=1)
         shortest_ns, longest_ns = float(took_ns.min()), float(took_ns.max())
-        if len(self.rows) >= FEWEST_STEPS and longest_ns - shortest_ns > APART_SHARE * longest_ns:
-            self.cautions.append(
+        is_apart = longest_ns - shortest_ns > APART_SHARE * longest_ns
+        if len(self.iteration_ns) >= FEWEST_STEPS and is_apart:
+            cautions.append(
                 "The ranks do not end their steps together: the same batches took "
                 f"{duration(shortest_ns)} on one and {duration(longest_ns)} on another. They may "
                 "not train one model, and then these figures mean nothing."
@@ -278,35 +275,36 @@ class _Waits:
 
     def without_ns(self, rows: Sequence[int]) -> float:
         """What the job would save in all if the ranks in `rows` waited no longer than others."""
-        others = np.setdiff1d(np.arange(len(self.wait_ns)), rows)
+        others = np.setdiff1d(np.arange(len(self.runs)), rows)
         at = np.flatnonzero(np.isin(self.last, rows))  # elsewhere it would save nothing
-        without_ns = self.wait_ns[np.ix_(others, at)].max(axis=0)
+        without_ns = self.counted_ns[np.ix_(others, at)].max(axis=0)
         return float((self.longest_ns[at] - without_ns).sum())
 
     def ranks(self) -> list[Rank]:
         """A rank for each run."""
-        ranks = list(map(_rank, self.runs))
-        if not len(self.rows):
+        ranks, count = list(map(_rank, self.runs)), len(self.iteration_ns)
+        if not count:
             return ranks
-        count, total_ns = len(self.rows), float(self.iteration_ns.sum())
-        own_ns = self.wait_ns.sum(axis=1).tolist()
-        all_ns, waited = int(self.longest_ns.sum()), max(int(self.waited.sum()), 1)
-        saved_ns = np.bincount(self.last, self.longest_ns - self.second_ns, len(ranks)).tolist()
+        iteration_ns, waited = float(self.iteration_ns.mean()), max(int(self.is_waited.sum()), 1)
+        own_ns = self.counted_ns.sum(axis=1) / count
+        saved_ns = np.bincount(self.last, self.longest_ns - self.second_ns, len(ranks)) / count
         return [
             replace(
                 rank,
-                wait_ns=own_ns[row] / count,
-                wait_share=own_ns[row] / total_ns if total_ns else None,
-                waited_for_ns=(all_ns - own_ns[row]) / count,
-                last_share=int(self.lasts[row]) / waited,
-                cost_ns=saved_ns[row] / count,
+                wait_ns=wait_ns,
+                wait_share=wait_ns / iteration_ns if iteration_ns else None,
+                waited_for_ns=float(self.longest_ns.mean()) - wait_ns,
+                last_share=last / waited,
+                cost_ns=cost_ns,
             )
-            for row, rank in enumerate(ranks)
+            for rank, wait_ns, last, cost_ns in zip(
+                ranks, own_ns.tolist(), self.lasts.tolist(), saved_ns.tolist(), strict=True
+            )
         ]
 
     def stragglers(self) -> Stragglers:  # noqa: C901 - the question in its order
         """Who is behind the waits."""
-        count, total_ns = len(self.rows), float(self.iteration_ns.sum())
+        count, total_ns = len(self.iteration_ns), float(self.iteration_ns.sum())
         if count < FEWEST_STEPS:
             few = f"not known; fewer than {FEWEST_STEPS} batches were measured on all ranks"
             return Stragglers(few)
@@ -320,22 +318,25 @@ class _Waits:
             few = "none; a few long waits make up most of it, too few to show a pattern"
             return Stragglers(few)
 
+        def by_chance(size: int) -> float:
+            """The part of what stragglers cost from which so many ranks are said to be behind."""
+            return (1 + size / len(self.runs)) / 2
+
         # The fewest ranks, or the node, that are behind more of it than by chance.
         chosen, part, node = list[int](), 0.0, ""
         for size in range(1, min(max(len(self.behind) // 4, 1), MOST_STRAGGLERS) + 1):
             behind = self.without_ns(self.behind[:size]) / uneven_ns
-            if behind >= self._by_chance(size):
+            if behind >= by_chance(size):
                 chosen, part = sorted(self.behind[:size]), behind + NODE_ADDS
                 break
-        nodes = defaultdict[str, list[int]](list)
+        nodes = defaultdict[str | None, list[int]](list)
         for row, run in enumerate(self.runs):
-            nodes[_host(run) or ""].append(row)
-        nodes.pop("", None)
+            nodes[_host(run)].append(row)
         for host, rows in nodes.items():
-            if not 1 < len(rows) < len(self.wait_ns) or not set(chosen) <= set(rows):
+            if not host or not 1 < len(rows) < len(self.runs) or not set(chosen) <= set(rows):
                 continue
             are_even = int((self.lasts[rows] > 0).sum()) > len(rows) / 2
-            enough = max(self._by_chance(len(rows)), part)
+            enough = max(by_chance(len(rows)), part)
             if are_even and self.without_ns(rows) / uneven_ns >= enough:
                 node, chosen = host, rows
                 break
@@ -345,14 +346,14 @@ class _Waits:
                 "longer than the typical rank"
             )
         cost_ns = self.without_ns(chosen)
-        last_share = int(self.lasts[chosen].sum()) / max(int(self.waited.sum()), 1)
+        last_share = int(self.lasts[chosen].sum()) / max(int(self.is_waited.sum()), 1)
         ranks = tuple(rank_of(self.runs[row]) for row in chosen)
         hosts = {_host(self.runs[row]) for row in chosen}
         common = hosts.pop() if len(hosts) == 1 else None
+        one_of = "one of them " if not node and len(ranks) > 1 else ""
         who = f"node {node} ({_named(ranks)})" if node else _named(ranks)
         if common is not None and not node:
             who += f" on {common}"
-        one_of = "one of them " if not node and len(ranks) > 1 else ""
         says = (
             f"{who}, {one_of}last in {share(last_share)} of the "
             f"batches that some rank waits for; that costs the job {share(cost_ns / total_ns)} of "
@@ -360,49 +361,40 @@ class _Waits:
         )
         return Stragglers(says, ranks, common, cost_ns / count, cost_ns / total_ns, last_share)
 
-    def _by_chance(self, size: int) -> float:
-        """The part of what stragglers cost from which `size` ranks are said to be behind it."""
-        return (1 + size / len(self.wait_ns)) / 2
-
-
-# The job as a run
-
-
-def _as_one_run(waits: _Waits, shown: Run, name: str | None) -> Run:
-    """The job as a run, on the clock of the rank `shown`."""
-    runs = waits.runs
-    row = waits.behind[0]
-    wait_ns = waits.all_wait_ns.max(axis=0)
-    known = (waits.all_step_ns != UNKNOWN).all(axis=0)
-    iteration_ns = waits.all_wait_ns.mean(axis=0) + waits.all_step_ns.mean(axis=0)
-    step_ns = np.maximum(np.rint(iteration_ns).astype(np.int64) - wait_ns, 0)
-    environments = [run.header.environment for run in runs]
-    shared = {
-        key: value
-        for key, value in environments[0].items()
-        if key != "rank" and all(other.get(key) == value for other in environments)
-    }
-    at = np.searchsorted(keys_of(shown.steps), keys_of(waits.steps))
-    notes = defaultdict[str, list[int]](list)
-    for run in runs:
-        for note in run.notes:
-            notes[note].append(rank_of(run))
-    return replace(
-        shown,
-        header=changed(shown.header, name=name or f"{len(runs)} ranks", environment=shared),
-        steps=waits.steps.replace(
-            request_ns=waits.request_ns[row],
-            wait_ns=wait_ns,
-            step_ns=np.where(known, step_ns, UNKNOWN),
-            gpu_idle_ns=shown.steps.gpu_idle_ns[at],
-        ),
-        ends=tuple(_ends(runs, shown)),
-        prefetches=tuple(_prefetches(runs, shown)),
-        events=tuple(_events(runs)),
-        notes=tuple(f"{_named(ranks)}: {note}" for note, ranks in notes.items()),
-        closed=all(run.closed for run in runs),
-        path=None if shown.path is None else shown.path.parent,
-    )
+    def as_one_run(self, shown: Run, name: str | None) -> Run:
+        """The job as a run, on the clock of the rank `shown`, which is first of `behind`."""
+        wait_ns = self.wait_ns.max(axis=0)
+        iteration_ns = self.wait_ns.mean(axis=0) + self.step_ns.mean(axis=0)
+        step_ns = np.maximum(np.rint(iteration_ns).astype(np.int64) - wait_ns, 0)
+        is_known = (self.step_ns != UNKNOWN).all(axis=0)
+        environments = [run.header.environment for run in self.runs]
+        shared = {
+            key: value
+            for key, value in environments[0].items()
+            if key != "rank" and all(other.get(key) == value for other in environments)
+        }
+        at = np.searchsorted(keys_of(shown.steps), keys_of(self.steps))
+        notes = defaultdict[str, list[int]](list)
+        for run in self.runs:
+            for note in run.notes:
+                notes[note].append(rank_of(run))
+        name = name or f"{len(self.runs)} ranks"
+        return replace(
+            shown,
+            header=changed(shown.header, name=name, environment=shared),
+            steps=self.steps.replace(
+                request_ns=shown.steps.request_ns[at],
+                wait_ns=wait_ns,
+                step_ns=np.where(is_known, step_ns, UNKNOWN),
+                gpu_idle_ns=shown.steps.gpu_idle_ns[at],
+            ),
+            ends=tuple(_ends(self.runs, shown)),
+            prefetches=tuple(_prefetches(self.runs, shown)),
+            events=tuple(_events(self.runs)),
+            notes=tuple(f"{_named(ranks)}: {note}" for note, ranks in notes.items()),
+            closed=all(run.closed for run in self.runs),
+            path=None if shown.path is None else shown.path.parent,
+        )
 
 
 def _ends(runs: Sequence[Run], shown: Run) -> Iterator[EpochEnd]:
@@ -417,12 +409,12 @@ def _ends(runs: Sequence[Run], shown: Run) -> Iterator[EpochEnd]:
 
 def _prefetches(runs: Sequence[Run], shown: Run) -> Iterator[Prefetch]:
     """The prefetches that all ranks made: the job has a batch when the slowest rank has it."""
+
+    def place(prefetch: Prefetch) -> tuple[int, ...]:
+        return prefetch.pair, prefetch.epoch, prefetch.batches, prefetch.timed
+
     for own, *every in zip(shown.prefetches, *(run.prefetches for run in runs), strict=False):
-        if any(
-            (each.pair, each.epoch, each.batches, each.timed)
-            != (own.pair, own.epoch, own.batches, own.timed)
-            for each in every
-        ):
+        if any(place(each) != place(own) for each in every):
             return
         samples = [each.samples for each in every if each.samples is not None]
         yield changed(
@@ -443,8 +435,3 @@ def _events(runs: Sequence[Run]) -> Iterator[Event]:
     for (_, message), group in groups.items():
         first = min((event for _, event in group), key=lambda event: event.time_ns)
         yield changed(first, message=f"{_named(rank for rank, _ in group)}: {message}")
-
-
-def _named(ranks: Iterable[int]) -> str:
-    numbers = sorted(set(ranks))
-    return f"{'rank' if len(numbers) == 1 else 'ranks'} {_listed(numbers)}"

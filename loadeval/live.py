@@ -1,23 +1,23 @@
 """A run while it goes on: the lines of its log go in one by one, and its state comes out.
 
-What is held does not grow with the run: sums over all that counts, the last iterations, and the
-last row of each epoch that is open.
+What is held does not grow with the run: sums over all that counts, the iterations of the last
+minute, and the last batch of each epoch that is open.
 """
 
 from __future__ import annotations
 
+import math
 import os
+from collections import deque
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from loadeval.data import lines
-from loadeval.data.columns import UNKNOWN, Columns, Values
 from loadeval.data.log import ASK_FOR_A_LOG, next_part, opened
-from loadeval.data.run import ARMS, SECOND_NS, steps_of
+from loadeval.data.run import SECOND_NS
 from loadeval.errors import RunLogError
 
 RECENT_NS = 60 * SECOND_NS
@@ -97,8 +97,14 @@ class LiveState:
     silent_ns: int | None = None
 
 
+OpenStep = tuple[int, int, int | None, int | None]
+"""When a batch came, its wait, its step, where that is known already, and its samples."""
+Figures = tuple[int, int, float]
+"""The wait and the step of a batch, and its samples, NaN where these are not known."""
+
+
 class LiveRun:
-    """Takes the lines of a run log, checked, from the first on.
+    """Takes the lines of a run log, checked, from its header on.
 
     `so_far` is what they told, without what depends on the time; `latest_ns` is the latest time
     that one of them told. `longest_wait_ns` is the longest wait, and `longest_gap_ns` the longest
@@ -115,10 +121,10 @@ class LiveRun:
         self._is_left = False  # what goes on is not recorded any more
         self._last_batch_ns = 0
         self._next: dict[int, int] = {}  # how many batches each open epoch has had
-        self._open: dict[int, Columns] = {}  # and its last row, whose step goes on
-        self._count, self._sums = 0, np.zeros(3)
-        self._ended_ns = np.empty(0)  # when the last iterations ended, and their figures
-        self._recent = np.empty((3, 0))
+        self._open: dict[int, OpenStep] = {}  # and its last one, if it counts
+        self._count = 0
+        self._sums: list[float] = [0, 0, 0]
+        self._recent: deque[tuple[int, Figures]] = deque(maxlen=ITERATIONS_KEPT)
 
     @property
     def environment(self) -> Mapping[str, Any]:
@@ -133,8 +139,8 @@ class LiveRun:
                 self.header = line
                 so_far.name, so_far.mode, so_far.unit = line.name, line.mode, line.unit
                 so_far.created, so_far.epoch_batches = line.created, loader.length
-            case lines.Block() if line.request_ns:
-                self._take_block(line)
+            case lines.Block() if line.request_ns and self.header is not None:
+                self._take_block(line, self.header.warmup)
             case lines.EpochEnd():
                 self._close(line.epoch, line.request_ns)
                 self._next.pop(line.epoch, None)
@@ -166,69 +172,71 @@ class LiveRun:
         usual_ns = SILENT_ITERATIONS * (self._sums[0] + self._sums[1]) / max(self._count, 1)
         if silent_ns is not None and silent_ns <= max(SILENT_NS, usual_ns):
             silent_ns = None
-        recent = self._recent[:, self._ended_ns > elapsed_ns - RECENT_NS]
-        if not recent.size and silent_ns is None:
-            recent = self._recent[:, -1:]
+        recent = [each for ended_ns, each in self._recent if ended_ns > elapsed_ns - RECENT_NS]
+        if self._recent and not recent and silent_ns is None:
+            recent = [self._recent[-1][1]]
         return replace(
             self.so_far,
             elapsed_ns=elapsed_ns,
-            now=_rates(recent.shape[1], recent.sum(axis=1)),
-            overall=_rates(self._count, self._sums),
+            now=_rates(len(recent), *(sum(each[of] for each in recent) for of in range(3))),
+            overall=_rates(self._count, *self._sums),
             silent_ns=silent_ns,
         )
 
-    def _take_block(self, block: lines.Block) -> None:
-        """Take batches; the first of them ends the last step of their epoch."""
-        self._close(block.epoch, block.request_ns[0])
-        so_far, first, count = self.so_far, self._next.get(block.epoch, 0), len(block.request_ns)
-        rows = steps_of([block]).replace(batch=np.arange(first, first + count))
-        came_ns = rows.request_ns + rows.wait_ns
-        gap_ns = int(np.diff(came_ns, prepend=self._last_batch_ns).max())
-        self.longest_gap_ns = max(self.longest_gap_ns, gap_ns)
+    def _take_block(self, block: lines.Block, warmup: int) -> None:
+        so_far, is_real = self.so_far, block.arm == "real"
+        is_alternating, is_replay = so_far.mode == "alternate", so_far.mode == "replay"
+        is_counted = is_real is not is_replay
+        if is_alternating:
+            is_counted &= block.pair is not None and not block.instrumented
+        first, count = self._next.get(block.epoch, 0), len(block.request_ns)
+        unknown: list[int | None] = [None] * count
+        steps_ns, samples = block.step_ns or unknown, block.samples or unknown
+        for row, (request_ns, wait_ns) in enumerate(
+            zip(block.request_ns, block.wait_ns, strict=True)
+        ):
+            self._close(block.epoch, request_ns)
+            came_ns = request_ns + wait_ns
+            self.longest_gap_ns = max(self.longest_gap_ns, came_ns - self._last_batch_ns)
+            self._last_batch_ns = max(self._last_batch_ns, came_ns)
+            if is_counted and (is_alternating or first + row >= warmup):
+                self._open[block.epoch] = came_ns, wait_ns, steps_ns[row], samples[row]
         self.longest_wait_ns = max(self.longest_wait_ns, *block.wait_ns)
-        self._last_batch_ns = max(self._last_batch_ns, int(came_ns[-1]))
-        self._reach(int(came_ns[-1]))
+        self._reach(self._last_batch_ns)
         self.is_open, self._is_left = True, False
         self._next[block.epoch] = first + count
         so_far.epoch, so_far.batch = block.epoch, first + count - 1
         so_far.batches += count
-        is_real = block.arm == "real"
         so_far.wait_ns += sum(block.wait_ns) if is_real else 0
-        if not first and (is_real or so_far.mode == "replay"):
+        if not first and (is_real or is_replay):
             if so_far.epoch_start_ns is None:
                 so_far.epoch_start_ns = block.wait_ns[0]
             else:
                 so_far.last_epoch_start_ns = block.wait_ns[0]
-        self._add(rows.take(slice(-1)))
-        self._open[block.epoch] = rows.take(slice(-1, None))
 
     def _close(self, epoch: int, request_ns: int | None) -> None:
         """The last step ended with a request at that time; None: nobody knows when it did."""
-        row = self._open.pop(epoch, None)
-        if row is not None and request_ns is not None:
-            step_ns = np.maximum(request_ns - row.request_ns - row.wait_ns, 0)
-            self._add(row.replace(step_ns=step_ns))
-
-    def _add(self, rows: Columns) -> None:
-        """Add those `rows` that are steady."""
-        mode, warmup = self.so_far.mode, 0 if self.header is None else self.header.warmup
-        counts = rows.pair != UNKNOWN if mode == "alternate" else rows.batch >= warmup
-        counts = counts & (rows.arm == ARMS.index("ideal" if mode == "replay" else "real"))
-        rows = rows.take(counts & (rows.step_ns != UNKNOWN))
-        samples = np.where(rows.samples == UNKNOWN, np.nan, rows.samples)
-        figures = np.array([rows.wait_ns, rows.step_ns, samples])
-        self._count, self._sums = self._count + len(rows), self._sums + figures.sum(axis=1)
-        ended_ns = np.append(self._ended_ns, rows.request_ns + rows.wait_ns + rows.step_ns)
-        self._ended_ns = ended_ns[-ITERATIONS_KEPT:]
-        self._recent = np.append(self._recent, figures, axis=1)[:, -ITERATIONS_KEPT:]
+        if epoch not in self._open:
+            return
+        came_ns, wait_ns, step_ns, samples = self._open.pop(epoch)
+        if step_ns is None and request_ns is not None:
+            step_ns = max(request_ns - came_ns, 0)
+        if step_ns is None:
+            return
+        ended_ns = came_ns + step_ns
+        figures = wait_ns, step_ns, math.nan if samples is None else samples
+        self._count += 1
+        self._sums = [total + figure for total, figure in zip(self._sums, figures, strict=True)]
+        self._recent.append((ended_ns, figures))
+        while self._recent[0][0] <= ended_ns - RECENT_NS:
+            self._recent.popleft()
 
     def _reach(self, time_ns: int) -> None:
         self.latest_ns = max(self.latest_ns, time_ns)
 
 
-def _rates(batches: int, sums: Values) -> Rates | None:
-    """The rates of so many batches, with these waits, steps and samples; None of no time."""
-    wait_ns, step_ns, samples = sums.tolist()
+def _rates(batches: int, wait_ns: float, step_ns: float, samples: float) -> Rates | None:
+    """The rates of so many batches, by their sums; None of no time."""
     elapsed_ns = wait_ns + step_ns
     if not elapsed_ns:
         return None
@@ -237,7 +245,7 @@ def _rates(batches: int, sums: Values) -> Rates | None:
         batches=batches,
         elapsed_ns=int(elapsed_ns),
         batches_per_s=batches * per_s,
-        samples_per_s=None if np.isnan(samples) else samples * per_s,
+        samples_per_s=None if math.isnan(samples) else samples * per_s,
         wait_share=wait_ns / elapsed_ns,
     )
 
@@ -271,25 +279,19 @@ class FollowedRun:
 
     def _read_on(self, file: BinaryIO) -> None:
         state = os.fstat(file.fileno())
-        identity = (state.st_dev, state.st_ino)
+        identity = state.st_dev, state.st_ino
         is_same = identity == self._file and state.st_size >= self._read_bytes
         if not is_same or file.read(len(self._first_line)) != self._first_line:
             self._file, self._first_line, self._read_bytes = identity, b"", 0
-        is_new = self._read_bytes == 0
-        if is_new:
-            self.run = LiveRun()
+        if not self._read_bytes:
+            self.run, self._told_s = LiveRun(), state.st_mtime
         before_ns = self.run.latest_ns
         file.seek(self._read_bytes)
         while texts := next_part(file):
             whole = [text for text in texts if text.endswith(b"\n")]
             for text in whole:
-                try:
-                    line = lines.decode(text)
-                except RunLogError:
-                    continue
-                if self.run.header is None and not isinstance(line, lines.Header):
-                    break
-                self.run.take(line)
+                with suppress(RunLogError):  # it is damaged
+                    self.run.take(lines.decode(text))
             if whole and self.run.header is None:
                 raise RunLogError(f"{self.path}, line 1 is no header of a run log; {ASK_FOR_A_LOG}")
             self._first_line = self._first_line or b"".join(whole[:1])
@@ -297,7 +299,7 @@ class FollowedRun:
             if len(whole) < len(texts):  # the rest of the last line may have come meanwhile
                 break
         # Some lines tell no time: what a worker was seen doing, also where it hangs.
-        if is_new or self.run.latest_ns != before_ns:
+        if self.run.latest_ns != before_ns:
             self._told_s = state.st_mtime
 
     def quiet_ns(self, now_s: float) -> int:

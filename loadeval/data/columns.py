@@ -23,21 +23,15 @@ class Columns:
     that stay.
     """
 
-    __slots__ = ("_arrays", "_rows")
+    __slots__ = ("_arrays",)
 
     def __init__(self, arrays: Mapping[str, npt.ArrayLike]) -> None:
-        self._arrays: dict[str, npt.NDArray[Any]] = {}
-        for name, values in arrays.items():
-            column = np.asarray(values)
-            if column.flags.writeable:
-                column = column.view()
-                column.setflags(write=False)
-            self._arrays[name] = column
-        lengths = {len(column) for column in self._arrays.values()}
-        if len(lengths) > 1:
-            told = ", ".join(f"{name}: {len(column)}" for name, column in self._arrays.items())
-            raise ValueError(f"columns of equal length were expected, not {told}")
-        self._rows = lengths.pop() if lengths else 0
+        self._arrays = {name: np.asarray(values).view() for name, values in arrays.items()}
+        for column in self._arrays.values():
+            column.setflags(write=False)
+        lengths = {name: len(column) for name, column in self._arrays.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"columns of equal length were expected, not {lengths}")
 
     @property
     def names(self) -> list[str]:
@@ -45,7 +39,7 @@ class Columns:
         return list(self._arrays)
 
     def __len__(self) -> int:
-        return self._rows
+        return len(next(iter(self._arrays.values()), ()))
 
     def __contains__(self, name: object) -> bool:
         return name in self._arrays
@@ -114,18 +108,14 @@ def constant(value: int, length: int) -> Column:
 
 def column_of(values: Sequence[int | None]) -> Column:
     """A column of whole numbers, of which None is not known."""
-    try:
-        return np.array(values, dtype=np.int64)
-    except TypeError:
-        return np.array([UNKNOWN if value is None else value for value in values], dtype=np.int64)
+    return np.array([UNKNOWN if value is None else value for value in values], dtype=np.int64)
 
 
 def listed(column: npt.NDArray[Any]) -> list[Any] | None:
     """The column as a list, None for what is not known; None for one that is unknown throughout."""
-    known = column != UNKNOWN if column.dtype.kind == "i" else np.isfinite(column)
-    values: list[Any] = column.tolist()
-    if known.all():
-        return values
-    if column.dtype.kind == "i" and not known.any():
+    is_float = column.dtype.kind == "f"
+    known = np.isfinite(column) if is_float else column != UNKNOWN
+    if len(known) and not is_float and not known.any():
         return None
-    return [value if is_known else None for value, is_known in zip(values, known, strict=True)]
+    values = zip(column.tolist(), known.tolist(), strict=True)
+    return [value if is_known else None for value, is_known in values]

@@ -27,22 +27,21 @@ NO_STEPS = (
     "steps were not measured: DALI's class has the time of an epoch only when that ran to its "
     "end, by a clock that was not set back meanwhile"
 )
-Seconds = Annotated[float, Meta(ge=0, le=LONGEST_S)]
 
 
 class DaliMetrics(msgspec.Struct):
     """What is read of DALI's JSON."""
 
     mode: Literal["log", "replay"]
-    batch_times: Annotated[list[Seconds], Meta(min_length=1)]
+    batch_times: Annotated[list[Annotated[float, Meta(ge=0, le=LONGEST_S)]], Meta(min_length=1)]
     total_time: Annotated[float, Meta(ge=-LONGEST_S, le=LONGEST_S)]
     cached_batches: Count
 
 
 def run_of_dali(path: Path) -> Run:
-    """The last epoch that DALI's class measured: of its steps the file has the sum alone.
+    """The last epoch that DALI's class measured; each step is the mean of what the waits leave.
 
-    Each step gets the mean of them. Raises RunLogError when there is no epoch in it.
+    Raises RunLogError when there is no epoch in it.
     """
     try:
         metrics = msgspec.json.decode(path.read_bytes(), type=DaliMetrics)
@@ -51,14 +50,16 @@ def run_of_dali(path: Path) -> Run:
             f"{path} is neither a run log nor a metrics file of DALI's LoaderEvaluator with an "
             f"epoch that was measured ({error}); measure an epoch, and save its metrics, again"
         ) from None
-    wait_ns = np.rint(np.array(metrics.batch_times) * SECOND_NS).astype(np.int64)
-    count, is_real = len(wait_ns), metrics.mode == "log"
-    stepped_ns = round(metrics.total_time * SECOND_NS) - int(wait_ns.sum())
-    unknown, measured = np.full(count, UNKNOWN), metrics.total_time > 0 and stepped_ns >= 0
-    step_ns = stepped_ns // count + (np.arange(count) < stepped_ns % count)
-    block = Block(0, "real" if is_real else "ideal", wait_ns.tolist(), wait_ns.tolist())
-    steps = completed(steps_of([block]), [], [])
-    steps = steps.replace(request_ns=unknown, step_ns=step_ns if measured else unknown)
+    wait_ns = np.rint(np.array(metrics.batch_times) * SECOND_NS).astype(np.int64).tolist()
+    is_real = metrics.mode == "log"
+    steps = completed(
+        steps_of([Block(0, "real" if is_real else "ideal", wait_ns, wait_ns)]), [], []
+    )
+    left_ns = round(metrics.total_time * SECOND_NS) - sum(wait_ns)
+    is_whole = metrics.total_time > 0 and left_ns >= 0
+    step_ns = np.full(len(wait_ns), UNKNOWN)
+    if is_whole:
+        step_ns = left_ns // len(wait_ns) + (steps.batch < left_ns % len(wait_ns))
     header = Header(
         run_id=path.stem,
         name=path.stem,
@@ -69,9 +70,14 @@ def run_of_dali(path: Path) -> Run:
         loader=LoaderInfo(backend=NOT_RECORDED, adapter="DALI's LoaderEvaluator"),
         cache=None if is_real else CacheInfo(metrics.cached_batches, None, None),
     )
-    ends = (EpochEnd(0, "exhausted" if measured else "broken off"),)
-    notes = (STEPS_ARE_MEANS if measured else NO_STEPS,)
-    return Run(header, steps, ends, closed=True, notes=notes, path=path)
+    return Run(
+        header,
+        steps.replace(request_ns=np.full(len(wait_ns), UNKNOWN), step_ns=step_ns),
+        ends=(EpochEnd(0, "exhausted" if is_whole else "broken off"),),
+        closed=True,
+        notes=(STEPS_ARE_MEANS if is_whole else NO_STEPS,),
+        path=path,
+    )
 
 
 def write_metrics(run: Run, lines: Iterable[bytes], path: str | os.PathLike[str]) -> None:
@@ -123,13 +129,10 @@ def span_of(run: Run) -> tuple[float | None, float | None]:
 def summary_of(run: Run, dataset_size: int | None) -> str:
     """What `print_summary` prints: the lines of DALI's class, unknown where it would fail."""
     header, metrics = run.header, metrics_of(run)
+    most = header.settings.get("num_cached_batches")
     size, length, most = (
         "unknown" if number is None else number
-        for number in (
-            dataset_size,
-            header.loader.length,
-            header.settings.get("num_cached_batches"),
-        )
+        for number in (dataset_size, header.loader.length, most)
     )
     lines = [
         "Loader Evaluator Summary:",

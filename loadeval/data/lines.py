@@ -49,21 +49,16 @@ Values: TypeAlias = "list[Value | None]"
 class _Line(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
     """A line; fields that it does not know are of another version, and ignored."""
 
-    MOMENTS: ClassVar[tuple[str, ...]] = ()
-    """The fields that are times since the run's start."""
-    COLUMNS: ClassVar[tuple[str, ...]] = ()
-    """The fields that are columns: as long as the first, or None."""
-    BY_NAME: ClassVar[tuple[str, ...]] = ()
-    """The fields that have such columns by name."""
+    MOMENTS: ClassVar[tuple[str, ...]] = ()  # fields that are times since the run's start
+    COLUMNS: ClassVar[tuple[str, ...]] = ()  # columns: as long as the first, or None
+    BY_NAME: ClassVar[tuple[str, ...]] = ()  # fields that have such columns by name
 
     def __post_init__(self) -> None:
-        if not self.COLUMNS:
-            return
         columns = {name: getattr(self, name) for name in self.COLUMNS}
         for name in self.BY_NAME:
             columns |= {f"{name} of {key!r}": each for key, each in getattr(self, name).items()}
-        first = self.COLUMNS[0]
         for name, column in columns.items():
+            first = self.COLUMNS[0]
             if column is not None and len(column) != len(columns[first]):
                 raise ValueError(
                     f"{name} has {len(column)} values, where {first} has {len(columns[first])}"
@@ -72,26 +67,13 @@ class _Line(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class LoaderInfo:
-    """What is known of a loader; None is "not known".
+    """What is known of a loader; None is "not known". docs/run-log.md describes every field.
 
-    `prefetch_depth` and `length` count batches; `length` is one epoch's. `ready_batches` are
-    those that it had loaded before it was wrapped, so that the first request does not show what
-    they cost. `dataset`, `sampler` and `worker_init` name the classes and the function. `in_order`
-    tells whether batches come in the order in which they were asked for. `made_by` is the package
-    whose trainer made it, of arguments of its own, and `made_at` the line of the program that did,
-    FILE:LINE, its file from the working directory where it is below that. `shards` are those that
-    the dataset says it has, each of which one worker reads. Older logs have `dataset_objects`,
-    the Python objects that it holds, of `dataset_object_bytes` without the buffers of arrays, both
-    estimated.
-
-    `setting_names` has what the user calls the settings that can be changed, by what loadeval calls
-    them: `num_workers` (processes or threads), `prefetch_factor` (batches ready for each worker) or
-    `prefetch_depth` (batches ready altogether), `persistent_workers`, `pin_memory`,
-    `concurrency` (items that one operator works on at once), and `num_shards` (what makes more
-    shards of a dataset).
-
-    `overrides` are the settings that it has in place of the program's, by the user's names, as
-    `loadeval run --set` gave them; None if nothing was changed.
+    `made_at` is the line of the program that made it, and `shards` are those of its dataset, each
+    of which one worker reads. `setting_names` has what the user calls the settings that can be
+    changed: `num_workers`, `prefetch_factor` or `prefetch_depth`, `persistent_workers`,
+    `pin_memory`, `concurrency` and `num_shards`. `overrides` has those that `loadeval run --set`
+    gave it in place of the program's.
     """
 
     backend: str
@@ -112,8 +94,6 @@ class LoaderInfo:
     made_by: str | None = None
     setting_names: Mapping[str, str] | None = None
     shards: Count | None = None
-    dataset_objects: Count | None = None
-    dataset_object_bytes: Count | None = None
     overrides: Mapping[str, Any] | None = None
     made_at: str | None = None
 
@@ -149,10 +129,7 @@ class Header(_Line, frozen=True, kw_only=True, tag="header", omit_defaults=False
 
 
 class Block(_Line, frozen=True, tag="block"):
-    """Consecutive batches of one epoch and one arm, in columns.
-
-    `pair` is None for batches that count for no pair of an alternating run.
-    """
+    """Consecutive batches of one epoch and one arm, in columns."""
 
     COLUMNS = ("request_ns", "wait_ns", "step_ns", "samples", "nbytes")
 
@@ -236,7 +213,6 @@ class StageTimes(_Line, frozen=True, tag="stages"):
     run_queue_ns: Gaps = None
     read_bytes: Gaps = None
     disk_bytes: Gaps = None
-    major_faults: Gaps = None
     minor_faults: Gaps = None
     system_ns: Gaps = None
     private_bytes: Gaps = None
@@ -299,8 +275,7 @@ class WorkerStart(_Line, frozen=True, tag="worker_start"):
 class CodeSamples(_Line, frozen=True, tag="code"):
     """How often a worker was found in which lines of code while it fetched and collated.
 
-    `worker` is None for the training process where that loads itself. Places are `FILE:LINE
-    FUNCTION`, and ` > ` with what that has called or is blocked in.
+    Places are `FILE:LINE FUNCTION`, and ` > ` with what that has called or is blocked in.
     """
 
     worker: Count | None
@@ -435,10 +410,11 @@ def decode(text: bytes | msgspec.Raw) -> Line:
 
 def since(line: AnyLine, origin_ns: int) -> AnyLine:
     """The same, with moments that count from `origin_ns`."""
-    moments = {name: value for name in line.MOMENTS if (value := getattr(line, name)) is not None}
-    for name, value in moments.items():
-        if isinstance(value, list):
-            moments[name] = [None if each is None else each - origin_ns for each in value]
-        else:
-            moments[name] = value - origin_ns
+
+    def moved(moment: Any) -> Any:
+        if isinstance(moment, list):
+            return [moved(each) for each in moment]
+        return None if moment is None else moment - origin_ns
+
+    moments = {name: moved(getattr(line, name)) for name in line.MOMENTS}
     return msgspec.structs.replace(line, **moments)

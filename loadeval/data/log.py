@@ -19,27 +19,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from loadeval.data import lines
 from loadeval.data.columns import Columns
 from loadeval.data.dali import run_of_dali
-from loadeval.data.lines import (
-    Block,
-    CodeSamples,
-    EpochEnd,
-    Event,
-    GpuIdle,
-    Header,
-    Line,
-    OperatorTimes,
-    Padding,
-    Prefetch,
-    Readings,
-    RunEnd,
-    StageTimes,
-    Window,
-    WorkerStart,
-    decode,
-    encode,
-)
 from loadeval.data.run import Run, completed, readings_of, stages_of_lines, steps_of, table_of
 from loadeval.errors import RunLogError
 
@@ -50,6 +32,7 @@ NO_END = "there is no end line: the run was still going on, or its process was k
 BACKWARDS = "go back in time, which cannot be; they were left out"
 MOST_TOLD = 3
 """So many lines that were left out are told one by one."""
+LOG_START = b'{"type":'
 PART_BYTES = 1_000_000
 """So much of a log is decoded at a time, so that a long one is not held in memory as objects."""
 LONGEST_LINE_BYTES = 100_000_000
@@ -79,7 +62,7 @@ class RunLog:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], header: Header, *, overwrite: bool = False
+        self, path: str | os.PathLike[str], header: lines.Header, *, overwrite: bool = False
     ) -> None:
         self.path = Path(path)
         self.is_lost = self.is_overwritten = False
@@ -88,7 +71,7 @@ class RunLog:
         self._file: int | None = None
         try:
             self._open(os.O_TRUNC if overwrite else os.O_EXCL)
-            self.append(encode(header))
+            self.append(lines.encode(header))
         except FileExistsError:
             what = "is a folder" if self.path.is_dir() else "already exists"
             raise RunLogError(
@@ -116,60 +99,58 @@ class RunLog:
         with suppress(AttributeError, OSError):  # Windows has no such files
             os.set_blocking(file, True)
         state = os.fstat(file)
-        self._file, self._identity = file, (state.st_dev, state.st_ino)
+        self._file, self._identity = file, _identity(state)
         self.is_file = stat.S_ISREG(state.st_mode)
         self._had_name = state.st_nlink > 0
         if self.is_file:
-            if earlier := _open_logs.get(self._identity):
+            if earlier := _written.get(self._identity):
                 earlier.is_overwritten = earlier.is_lost = True
-            _open_logs[self._identity] = self
+            _written[self._identity] = self
 
     def append(self, text: bytes) -> None:
-        """Append the text of whole lines. Raises OSError when the system does not take it."""
+        """Append the text of whole lines.
+
+        Raises OSError when the system does not take it, and where the file is not as it was left:
+        more lines would damage it.
+        """
         if os.getpid() != self._process:
             return
-        file = self._checked()
-        rest = memoryview(text)
-        while rest:
-            rest = rest[os.write(file, rest) :]
-        self.written_bytes += len(text)
-        self._seen_bytes = os.fstat(file).st_size
-
-    def _checked(self) -> int:
-        """The file. Raises OSError where it is not as it was left: more lines would damage it."""
         if self.is_overwritten:
             raise OSError(errno.EEXIST, "another run has overwritten it")
         if self._file is None:
             raise OSError(errno.EBADF, "it is closed")
         state = os.fstat(self._file)
-        if (state.st_dev, state.st_ino) != self._identity:
+        if _identity(state) != self._identity:
             self._file = None  # it is the program's now
-            raise OSError(errno.EBADF, "the program closed its file descriptor")
+            raise OSError(errno.EBADF, WHY[errno.EBADF])
         if self.is_file:
             # Some file systems tell neither names nor the size of what is being written.
             is_removed = self._had_name and not state.st_nlink
             is_changed = not self._seen_bytes <= state.st_size <= self.written_bytes
             self.is_lost = is_removed or is_changed
             if self.is_lost:
-                cut_off = "it was cut off, or another program writes to it"
-                raise OSError(errno.ENODATA, REMOVED if is_removed else cut_off)
-        return self._file
+                changed = "it was cut off, or another program writes to it"
+                raise OSError(errno.ENODATA, REMOVED if is_removed else changed)
+        rest = memoryview(text)
+        while rest:
+            rest = rest[os.write(self._file, rest) :]
+        self.written_bytes += len(text)
+        self._seen_bytes = os.fstat(self._file).st_size
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, unless the program did: then the number is one of its own."""
         file, self._file = self._file, None
-        if file is None:
-            return
-        if _open_logs.get(self._identity) is self:
-            del _open_logs[self._identity]
         with suppress(OSError):
-            state = os.fstat(file)
-            if (state.st_dev, state.st_ino) == self._identity:  # else it is the program's
+            if file is not None and _identity(os.fstat(file)) == self._identity:
                 os.close(file)
 
 
-_open_logs: WeakValueDictionary[tuple[int, int], RunLog] = WeakValueDictionary()
-"""A file is known by its device and number; a log that another one replaces must write no more."""
+_written: WeakValueDictionary[tuple[int, int], RunLog] = WeakValueDictionary()
+"""The logs of this process by their files: one that another log replaces must write no more."""
+
+
+def _identity(state: os.stat_result) -> tuple[int, int]:
+    return state.st_dev, state.st_ino
 
 
 def why(error: OSError) -> str:
@@ -210,9 +191,6 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     return reader.run()
 
 
-LOG_START = b'{"type":'
-
-
 class _MetricsFile(msgspec.Struct):
     run: list[msgspec.Raw] | None = None
 
@@ -247,8 +225,7 @@ class LogReader:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self.header: Header | None = None
-        self._lines = defaultdict[type[Line], list[Any]](list)
+        self._lines = defaultdict[type[lines.Line], list[Any]](list)
         self._steps = [steps_of([])]
         self._over: set[int] = set()
         self._number = 0
@@ -256,51 +233,50 @@ class LogReader:
 
     def add(self, texts: Iterable[bytes]) -> None:
         """Take the next lines. Raises RunLogError when the first is no header."""
-        blocks: list[Block] = []
+        blocks: list[lines.Block] = []
         for text in texts:
             self._number += 1
             try:
                 line = self._checked(text)
             except RunLogError as error:
-                if self.header is None:
+                if not self._lines[lines.Header]:
                     raise RunLogError(f"{self.path}, line 1 {error}; {ASK_FOR_A_LOG}") from None
                 is_cut_off = not text.endswith(b"\n")
                 what = "is cut off, as when a process is killed" if is_cut_off else str(error)
                 self._left_out.append(f"line {self._number} {what}; it was left out")
                 continue
-            if isinstance(line, Block):
+            if isinstance(line, lines.Block):
                 blocks.append(line)
             else:
                 self._lines[type(line)].append(line)
         self._steps.append(steps_of(blocks))
 
-    def _checked(self, text: bytes) -> Line:
-        line = decode(text)
-        if self._lines[RunEnd]:
+    def _checked(self, text: bytes) -> lines.Line:
+        line = lines.decode(text)
+        if self._lines[lines.RunEnd]:
             raise RunLogError("comes after the end line")
-        if isinstance(line, Header) is (self.header is not None):
+        if isinstance(line, lines.Header) is bool(self._lines[lines.Header]):
             raise RunLogError("is out of order: one header was expected, before everything else")
-        if isinstance(line, Header):
-            self.header = line
-        elif isinstance(line, Block | EpochEnd | Prefetch | Window) and line.epoch in self._over:
+        of_epochs = lines.Block | lines.EpochEnd | lines.Prefetch | lines.Window
+        if isinstance(line, of_epochs) and line.epoch in self._over:
             raise RunLogError(f"is of epoch {line.epoch}, which had ended before")
-        if isinstance(line, EpochEnd):
+        if isinstance(line, lines.EpochEnd):
             self._over.add(line.epoch)
         return line
 
     def run(self) -> Run:
         """The run that the lines make. Raises RunLogError when there was no line at all."""
-        if self.header is None:
+        if not self._number:
             raise RunLogError(
                 f"{self.path} is empty, where the header of a run log was expected; {ASK_FOR_A_LOG}"
             )
-        lines, ends = self._lines, tuple(self._lines[EpochEnd])
+        of = self._lines
         steps = Columns.concat(self._steps)
         self._steps = [steps]  # the parts would take as much memory once more
         notes = self._left_out[:MOST_TOLD]
         if more := self._left_out[MOST_TOLD:]:
             notes.append(f"{len(more)} more lines were left out")
-        for end in lines[RunEnd]:
+        for end in of[lines.RunEnd]:
             if end.batches != len(steps) and not notes:
                 notes.append(f"the run had {end.batches} batches, of which {len(steps)} are here")
         if (np.diff(steps.epoch) < 0).any():
@@ -309,34 +285,34 @@ class LogReader:
         if backwards.any():
             notes.append(f"{backwards.sum()} batches {BACKWARDS}")
             steps = steps.take(~backwards)
-        stages, transforms, sizes = stages_of_lines(lines[StageTimes])
-        readings, missing = readings_of(lines[Readings])
+        stages, transforms, sizes = stages_of_lines(of[lines.StageTimes])
+        readings, missing = readings_of(of[lines.Readings])
         for key, table in readings.items():
             earlier = np.diff(table.time_ns, prepend=0) < 0
             if earlier.any():
                 notes.append(f"{earlier.sum()} readings of {key[1] or key[0]} {BACKWARDS}")
                 readings[key] = table.take(~earlier)
         # Between two epochs of a live run no line is missing.
-        closed = bool(lines[RunEnd])
-        if not closed and (not ends or set(np.unique(steps.epoch).tolist()) - self._over):
+        is_closed, ends = bool(of[lines.RunEnd]), tuple(of[lines.EpochEnd])
+        if not is_closed and (not ends or set(np.unique(steps.epoch).tolist()) - self._over):
             notes.append(NO_END)
         return Run(
-            header=self.header,
-            steps=completed(steps, ends, lines[GpuIdle]),
+            header=of[lines.Header][0],
+            steps=completed(steps, ends, of[lines.GpuIdle]),
             ends=ends,
-            events=tuple(lines[Event]),
-            prefetches=tuple(lines[Prefetch]),
-            windows=tuple(lines[Window]),
+            events=tuple(of[lines.Event]),
+            prefetches=tuple(of[lines.Prefetch]),
+            windows=tuple(of[lines.Window]),
             readings=readings,
             missing=missing,
             stages=stages,
             transforms=transforms,
             sizes=sizes,
-            worker_starts=tuple(lines[WorkerStart]),
-            code=tuple(lines[CodeSamples]),
-            operators=tuple(lines[OperatorTimes]),
-            padding=table_of(Padding, lines[Padding]),
-            closed=closed,
+            worker_starts=tuple(of[lines.WorkerStart]),
+            code=tuple(of[lines.CodeSamples]),
+            operators=tuple(of[lines.OperatorTimes]),
+            padding=table_of(lines.Padding, of[lines.Padding]),
+            closed=is_closed,
             notes=tuple(notes),
             path=self.path,
         )

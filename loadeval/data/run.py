@@ -5,34 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
+from loadeval.data import lines
 from loadeval.data.columns import UNKNOWN, Column, Columns, Values, column_of, constant
-from loadeval.data.lines import (
-    AnyLine,
-    Arm,
-    Block,
-    CodeSamples,
-    EpochEnd,
-    Event,
-    GpuIdle,
-    Header,
-    LoaderInfo,
-    OperatorTimes,
-    Padding,
-    Prefetch,
-    Readings,
-    StageTimes,
-    Window,
-    WorkerStart,
-)
 
 SECOND_NS = 1_000_000_000
-ARMS: tuple[Arm, ...] = ("real", "ideal")
-STAGES = ("epoch", *StageTimes.COLUMNS)
+ARMS: tuple[lines.Arm, ...] = ("real", "ideal")
+STAGES = ("epoch", *lines.StageTimes.COLUMNS)
 NOT_RECORDED = "not recorded"
 """It stands for text that every run log has and a file of another tool does not."""
 
@@ -60,27 +42,27 @@ class Run:
     `path` is the file it was read from, None for a run that is held in memory.
     """
 
-    header: Header
+    header: lines.Header
     steps: Columns
-    ends: tuple[EpochEnd, ...] = ()
-    events: tuple[Event, ...] = ()
-    prefetches: tuple[Prefetch, ...] = ()
-    windows: tuple[Window, ...] = ()
+    ends: tuple[lines.EpochEnd, ...] = ()
+    events: tuple[lines.Event, ...] = ()
+    prefetches: tuple[lines.Prefetch, ...] = ()
+    windows: tuple[lines.Window, ...] = ()
     readings: Mapping[tuple[str, str], Columns] = field(default_factory=dict)
     missing: Mapping[tuple[str, str], str] = field(default_factory=dict)
     stages: Columns = field(default_factory=lambda: Columns.empty(STAGES))
     transforms: Mapping[str, Columns] = field(default_factory=dict)
     sizes: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    worker_starts: tuple[WorkerStart, ...] = ()
-    code: tuple[CodeSamples, ...] = ()
-    operators: tuple[OperatorTimes, ...] = ()
-    padding: Columns = field(default_factory=lambda: Columns.empty(("epoch", *Padding.COLUMNS)))
+    worker_starts: tuple[lines.WorkerStart, ...] = ()
+    code: tuple[lines.CodeSamples, ...] = ()
+    operators: tuple[lines.OperatorTimes, ...] = ()
+    padding: Columns = field(default_factory=lambda: table_of(lines.Padding, []))
     closed: bool = False
     notes: tuple[str, ...] = ()
     path: Path | None = None
 
     @property
-    def loader(self) -> LoaderInfo:
+    def loader(self) -> lines.LoaderInfo:
         """What is known of the loader."""
         return self.header.loader
 
@@ -100,36 +82,33 @@ class Run:
         """
         begin_ns, end_ns = round(begin_s * SECOND_NS), round(end_s * SECOND_NS)
 
-        def within(table: Columns, name: str) -> Columns:
+        def within(moment_ns: int | None) -> bool:
+            return moment_ns is not None and begin_ns <= moment_ns < end_ns
+
+        def rows_within(table: Columns, name: str) -> Columns:
             return table.take((begin_ns <= table[name]) & (table[name] < end_ns))
 
-        def those(lines: Sequence[AnyLine], name: str = "time_ns") -> tuple[AnyLine, ...]:
-            return tuple(
-                line
-                for line in lines
-                if (moment := getattr(line, name)) is not None and begin_ns <= moment < end_ns
-            )
-
-        steps, stages = within(self.steps, "request_ns"), within(self.stages, "requested_ns")
-        pairs, seen = set(steps.pair.tolist()), keys_of(stages)
-        untimed = [each for each in self.prefetches if each.began_ns is None]
-        prefetches = [*untimed, *those(self.prefetches, "began_ns")]
+        steps = rows_within(self.steps, "request_ns")
+        stages = rows_within(self.stages, "requested_ns")
+        pairs = set(steps.pair.tolist())
         return replace(
             self,
             steps=steps,
-            ends=those(self.ends, "request_ns"),
-            events=those(self.events),
-            prefetches=tuple(each for each in prefetches if each.pair in pairs),
+            ends=tuple(end for end in self.ends if within(end.request_ns)),
+            events=tuple(event for event in self.events if within(event.time_ns)),
+            prefetches=tuple(
+                prefetch
+                for prefetch in self.prefetches
+                if prefetch.pair in pairs
+                and (prefetch.began_ns is None or within(prefetch.began_ns))
+            ),
             windows=tuple(window for window in self.windows if window.pair in pairs),
-            readings={key: within(table, "time_ns") for key, table in self.readings.items()},
+            readings={key: rows_within(table, "time_ns") for key, table in self.readings.items()},
             stages=stages,
-            transforms={
-                name: table.take(np.isin(keys_of(table), seen))
-                for name, table in self.transforms.items()
-            },
-            worker_starts=those(self.worker_starts, "start_ns"),
-            operators=those(self.operators),
-            padding=self.padding.take(np.isin(keys_of(self.padding), keys_of(steps))),
+            transforms={name: of_batches(table, stages) for name, table in self.transforms.items()},
+            worker_starts=tuple(start for start in self.worker_starts if within(start.start_ns)),
+            operators=tuple(line for line in self.operators if within(line.time_ns)),
+            padding=of_batches(self.padding, steps),
         )
 
 
@@ -138,44 +117,48 @@ def keys_of(table: Columns) -> Column:
     return np.asarray((table.epoch << 32) | table.batch)
 
 
-def table_of(
-    kind: type[Block | StageTimes | Padding], lines: Sequence[Block | StageTimes | Padding]
-) -> Columns:
-    """The columns of `lines`, all of that kind, one after the other, with the epoch of each row."""
-    counts = column_of([len(getattr(line, kind.COLUMNS[0])) for line in lines])
-    columns = {"epoch": np.repeat(column_of([line.epoch for line in lines]), counts)}
+def of_batches(table: Columns, batches: Columns) -> Columns:
+    """The rows of `table` that are of one of these batches."""
+    return table.take(np.isin(keys_of(table), keys_of(batches)))
+
+
+Line = lines.Block | lines.StageTimes | lines.Padding
+"""What has an epoch, and columns with a value for each batch."""
+
+
+def table_of(kind: type[Line], of_kind: Sequence[Line]) -> Columns:
+    """The columns of lines of that kind, one after the other, with the epoch of each row."""
+    counts = column_of([len(getattr(line, kind.COLUMNS[0])) for line in of_kind])
+    columns = {"epoch": np.repeat(column_of([line.epoch for line in of_kind]), counts)}
     for name in kind.COLUMNS:
-        parts = [getattr(line, name) for line in lines]
+        parts = [getattr(line, name) for line in of_kind]
         if all(part is None for part in parts):
             columns[name] = constant(UNKNOWN, len(columns["epoch"]))
             continue
-        known = (
-            [None] * count if part is None else part
-            for part, count in zip(parts, counts.tolist(), strict=True)
-        )
-        columns[name] = column_of(list(chain.from_iterable(known)))
+        values: list[int | None] = []
+        for part, count in zip(parts, counts.tolist(), strict=True):
+            values += part or [None] * count
+        columns[name] = column_of(values)
     return Columns(columns)
 
 
-def steps_of(blocks: Sequence[Block]) -> Columns:
+def steps_of(blocks: Sequence[lines.Block]) -> Columns:
     """The batches of `blocks`, in their order; the steps are as in the blocks."""
-    table = table_of(Block, blocks)
+    table = table_of(lines.Block, blocks)
     counts = column_of([len(block.request_ns) for block in blocks])
     arms = [ARMS.index(block.arm) for block in blocks]
     pairs = [None if block.instrumented else block.pair for block in blocks]
     instrumented = np.array([block.instrumented for block in blocks], dtype=np.bool_)
-    return Columns(
-        {
-            "epoch": table.epoch,
-            "arm": np.repeat(column_of(arms), counts),
-            "pair": np.repeat(column_of(pairs), counts),
-            "instrumented": np.repeat(instrumented, counts),
-            **{name: table[name] for name in Block.COLUMNS},
-        }
+    return table.replace(
+        arm=np.repeat(column_of(arms), counts),
+        pair=np.repeat(column_of(pairs), counts),
+        instrumented=np.repeat(instrumented, counts),
     )
 
 
-def completed(steps: Columns, ends: Sequence[EpochEnd], gpu_idle: Sequence[GpuIdle]) -> Columns:
+def completed(
+    steps: Columns, ends: Sequence[lines.EpochEnd], gpu_idle: Sequence[lines.GpuIdle]
+) -> Columns:
     """`steps`, in order of epochs, with those that the next request closes, and devices' times."""
     epochs, firsts, lengths = np.unique(steps.epoch, return_index=True, return_counts=True)
     ends_ns = {end.epoch: end.request_ns for end in ends}
@@ -183,7 +166,7 @@ def completed(steps: Columns, ends: Sequence[EpochEnd], gpu_idle: Sequence[GpuId
     next_ns[firsts + lengths - 1] = column_of([ends_ns.get(epoch) for epoch in epochs.tolist()])
     until_next_ns = next_ns - steps.request_ns - steps.wait_ns
     closes = (steps.step_ns == UNKNOWN) & (next_ns != UNKNOWN) & (until_next_ns >= 0)
-    gpu = {name: constant(UNKNOWN, len(steps)) for name in GpuIdle.COLUMNS}
+    gpu = {name: constant(UNKNOWN, len(steps)) for name in lines.GpuIdle.COLUMNS}
     if gpu_idle:
         gpu = {name: column.copy() for name, column in gpu.items()}
     for times in gpu_idle:
@@ -200,14 +183,14 @@ def completed(steps: Columns, ends: Sequence[EpochEnd], gpu_idle: Sequence[GpuId
 
 
 def stages_of_lines(
-    lines: Sequence[StageTimes],
+    of_stages: Sequence[lines.StageTimes],
 ) -> tuple[Columns, dict[str, Columns], dict[str, tuple[float, float]]]:
-    """What `lines` say of batches, of transforms, and of sizes: see Run."""
-    stages = table_of(StageTimes, lines)
+    """What these lines say of batches, of transforms, and of sizes: see Run."""
+    stages = table_of(lines.StageTimes, of_stages)
     stages = stages.take(np.lexsort((stages.batch, stages.epoch)))
     transforms = defaultdict[str, list[Columns]](list)
     before, after = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
-    for line in lines:
+    for line in of_stages:
         numbers = {"epoch": constant(line.epoch, len(line.batch)), "batch": np.array(line.batch)}
         for name, ns in line.transform_ns.items():
             calls = line.transform_calls.get(name, [None] * len(ns))
@@ -216,9 +199,10 @@ def stages_of_lines(
         for sizes, elements in ((before, line.elements_before), (after, line.elements_after)):
             for name, values in elements.items():
                 sizes[name] += [value for value in values if value is not None]
+    tables = {name: Columns.concat(parts) for name, parts in transforms.items()}
     return (
         stages,
-        {name: Columns.concat(parts) for name, parts in transforms.items() if any(map(len, parts))},
+        {name: table for name, table in tables.items() if len(table)},
         {
             name: (float(np.mean(values)), float(np.mean(after[name])))
             for name, values in before.items()
@@ -232,12 +216,12 @@ def _floats(values: Sequence[float | None]) -> Values:
 
 
 def readings_of(
-    lines: Sequence[Readings],
+    of_probes: Sequence[lines.Readings],
 ) -> tuple[dict[tuple[str, str], Columns], dict[tuple[str, str], str]]:
     """What was read of each subject by each probe, in order; and why nothing, or no more, was."""
     parts = defaultdict[tuple[str, str], list[Columns]](list)
     missing: dict[tuple[str, str], str | None] = {}
-    for line in lines:
+    for line in of_probes:
         key = line.probe, line.subject
         values = {name: _floats(each) for name, each in line.values.items()}
         parts[key].append(Columns({"time_ns": column_of(line.time_ns), **values}))
