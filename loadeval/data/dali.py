@@ -115,39 +115,35 @@ def span_of(run: Run) -> tuple[float | None, float | None]:
     In seconds since 1970; None before the first batch, and while or after an epoch goes on that
     was not read to its end.
     """
-    steps = run.steps
-    if not len(steps):
+    if not run.batches:
         return None, None
     created_s = datetime.fromisoformat(run.header.created).timestamp()
-    began_s = created_s + int(steps.request_ns[0]) / SECOND_NS
-    last = next((end for end in run.ends if end.epoch == steps.epoch[-1]), None)
-    if last is None or last.cause != "exhausted" or last.request_ns is None:
-        return began_s, None
-    return began_s, created_s + (last.request_ns + (last.wait_ns or 0)) / SECOND_NS
+    began_s = created_s + int(run.steps.request_ns[0]) / SECOND_NS
+    for end in run.ends:
+        is_last = end.epoch == run.steps.epoch[-1] and end.cause == "exhausted"
+        if is_last and end.request_ns is not None:
+            return began_s, created_s + (end.request_ns + (end.wait_ns or 0)) / SECOND_NS
+    return began_s, None
 
 
 def summary_of(run: Run, dataset_size: int | None) -> str:
     """What `print_summary` prints: the lines of DALI's class, unknown where it would fail."""
-    header, metrics = run.header, metrics_of(run)
-    most = header.settings.get("num_cached_batches")
-    size, length, most = (
-        "unknown" if number is None else number
-        for number in (dataset_size, header.loader.length, most)
-    )
-    lines = [
-        "Loader Evaluator Summary:",
-        f"  Mode: {header.mode}",
-        f"  Dataset size: {size}",
-        f"  Number of batches: {length}",
-        f"  Cache size: {header.cache.batches if header.cache else 0}/{most}",
-        f"  Cache ready: {header.cache is not None}",
-    ]
+    header, metrics, unknown = run.header, metrics_of(run), "unknown"
+    length, most = header.loader.length, header.settings.get("num_cached_batches")
+    facts = {
+        "Mode": header.mode,
+        "Dataset size": unknown if dataset_size is None else dataset_size,
+        "Number of batches": unknown if length is None else length,
+        "Cache size": f"{header.cache.batches if header.cache else 0}/{most or unknown}",
+        "Cache ready": header.cache is not None,
+    }
     if metrics:
-        lines += [
-            f"  Total batches processed: {metrics['total_batches']}",
-            f"  Total time: {metrics['total_time']:.2f}s",
-            f"  Average batch time: {metrics['avg_batch_time']:.4f}s",
-            f"  Min batch time: {metrics['min_batch_time']:.4f}s",
-            f"  Max batch time: {metrics['max_batch_time']:.4f}s",
-        ]
-    return "\n".join(lines)
+        facts |= {
+            "Total batches processed": metrics["total_batches"],
+            "Total time": f"{metrics['total_time']:.2f}s",
+            "Average batch time": f"{metrics['avg_batch_time']:.4f}s",
+            "Min batch time": f"{metrics['min_batch_time']:.4f}s",
+            "Max batch time": f"{metrics['max_batch_time']:.4f}s",
+        }
+    told = (f"  {name}: {value}" for name, value in facts.items())
+    return "\n".join(["Loader Evaluator Summary:", *told])

@@ -10,11 +10,9 @@ from typing import Literal
 
 import msgspec
 
-from loadeval.data.columns import Columns
 from loadeval.data.log import read_run
-from loadeval.data.run import STAGES, Run
+from loadeval.data.run import Run
 from loadeval.errors import RunLogError
-from loadeval.words import counted
 
 Role = Literal["training", "validation", "other"]
 LOG = ".jsonl"
@@ -92,20 +90,13 @@ def logs_in(folder: Path) -> list[Path]:
 
     Raises RunLogError where there is no log.
     """
-    logs = logs_so_far(folder)
-    runs = {log.parent for log in folder.glob(f"*/*{LOG}")} if not logs else set()
+    if logs := logs_so_far(folder):
+        return logs
+    runs = sorted({log.parent.name for log in folder.glob(f"*/*{LOG}")})
+    expected = f"one for each rank: rank0{LOG}, rank1{LOG} and so on"
     if runs:
-        newest = max(runs, key=lambda run: run.stat().st_mtime)
-        raise RunLogError(
-            f"{folder} has {counted(len(runs), 'run')} in folders, and no run log of its own; give "
-            f"one of them, such as the newest: {newest}"
-        )
-    if not logs:
-        raise RunLogError(
-            f"there is no run log in {folder}; expected one for each rank: "
-            f"rank0{LOG}, rank1{LOG} and so on"
-        )
-    return logs
+        expected = f"the folder of one run; give {folder / runs[-1]}, say"
+    raise RunLogError(f"there is no run log in {folder}; expected {expected}")
 
 
 def logs_so_far(folder: Path) -> list[Path]:
@@ -131,21 +122,10 @@ def read_ranks(paths: Sequence[Path]) -> list[Run]:
         run = read_run(path)
         header, match = run.header, RANK_LOG.fullmatch(path.name)
         if "rank" not in header.environment and match is not None:
-            environment = {**header.environment, "rank": int(match[1])}
-            environment.setdefault("world_size", len(paths))
-            header = msgspec.structs.replace(header, environment=environment)
-        ranks.append(
-            replace(
-                run,
-                header=header,
-                readings={},
-                stages=Columns.empty(STAGES),
-                transforms={},
-                worker_starts=(),
-                code=(),
-                operators=(),
-            )
-        )
+            place = {"world_size": len(paths), **header.environment, "rank": int(match[1])}
+            header = msgspec.structs.replace(header, environment=place)
+        of_batches = run.steps, run.ends, run.events, run.prefetches, run.windows
+        ranks.append(Run(header, *of_batches, closed=run.closed, notes=run.notes, path=path))
     return ranks
 
 
