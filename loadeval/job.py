@@ -22,7 +22,6 @@ from msgspec.structs import replace as changed
 
 from loadeval.data.columns import UNKNOWN, Column
 from loadeval.data.lines import EpochEnd, Event, Prefetch
-from loadeval.data.redaction import is_hidden
 from loadeval.data.run import Run, keys_of
 from loadeval.estimate.steady import steady
 from loadeval.words import counted, duration, share
@@ -96,7 +95,6 @@ class Job:
     run: Run
     shown: int
     world_size: int
-    nodes: int | None
     ranks: tuple[Rank, ...]
     steps: int
     iteration_ns: float | None
@@ -156,16 +154,12 @@ def job_of(
         )
     waits = _Waits(kept, cautions)
     shown = full(kept[waits.behind[0]])
-    hosts = {_host(run) for run in kept}
-    # Ranks of a redacted job that have no common salt have another placeholder each for one host.
-    are_unknown = None in hosts or (len(hosts) == len(kept) and any(map(is_hidden, hosts)))
     ranks = [*waits.ranks(), *map(_rank, early)]
     steps = len(waits.iteration_ns)
     return Job(
         run=waits.as_one_run(shown, name),
         shown=rank_of(shown),
         world_size=size,
-        nodes=None if are_unknown else len(hosts),
         ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
         steps=steps,
         iteration_ns=float(waits.iteration_ns.mean()) if steps else None,

@@ -107,7 +107,7 @@ def test_a_node_is_found_where_now_one_of_its_ranks_is_last_and_now_another() ->
     wait_ns = waits(16)
     wait_ns[4:8] = here_and_there(4)
     told = job(wait_ns, 4)
-    assert (told.nodes, told.stragglers.ranks) == (4, (4, 5, 6, 7))
+    assert told.stragglers.ranks == (4, 5, 6, 7)
     assert told.stragglers.says.startswith("node node1 (ranks 4-7), last in 100.0%")
     assert job(slow(5), 4).stragglers.ranks == (5,)
 
@@ -201,18 +201,3 @@ def test_what_a_job_does_lasts_as_long_as_on_its_slowest_rank() -> None:
     assert (prefetch.elapsed_ns, prefetch.samples, prefetch.waits_ns) == (50, 16, [1, 30, 30])
     assert run.events == (Event(4, "ranks 0-1: a worker died"),)
     assert (run.notes, run.closed) == (("rank 0: cut off",), False)
-
-
-def test_nodes_of_a_redacted_job_are_not_known_where_ranks_have_no_common_salt() -> None:
-    """Each may have another placeholder for one host."""
-    runs = runs_of(train(slow()))
-
-    def nodes(hosts: list[str]) -> int | None:
-        moved = []
-        for run, host in zip(runs, hosts, strict=True):
-            environment = {**run.header.environment, "host": host}
-            moved.append(replace(run, header=replace(run.header, environment=environment)))
-        return job_of(moved).nodes
-
-    assert nodes([f"host-{rank}" for rank in range(8)]) is None
-    assert nodes([f"host-{rank // 4}" for rank in range(8)]) == 2

@@ -94,6 +94,8 @@ class LoaderInfo:
     made_by: str | None = None
     setting_names: Mapping[str, str] | None = None
     shards: Count | None = None
+    dataset_objects: Count | None = None
+    dataset_object_bytes: Count | None = None
     overrides: Mapping[str, Any] | None = None
     made_at: str | None = None
 

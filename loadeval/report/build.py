@@ -344,12 +344,11 @@ def job_sections(job: Job, r: Result, commands: Sequence[str] = ()) -> list[Sect
     if r.gap.ideal is None:
         together = Number(r.throughput.get("real"), f"{r.unit}/s")
         top = Section(job.headline, [Facts([("together", together)], large=True)], priority=1)
-    nodes = "" if job.nodes is None else f" on {counted(job.nodes, 'node')}"
     of_all = f" of {job.world_size}" if len(job.ranks) < job.world_size else ""
     ranks, steps = counted(len(job.ranks), "rank"), counted(job.steps, "batch", "batches")
     short = [
         Text(
-            f"{ranks}{of_all}{nodes}; {steps} measured on all. "
+            f"{ranks}{of_all}; {steps} measured on all. "
             "At each step the job waits as long as the rank that waits longest."
         ),
         Text(f"Stragglers: {job.stragglers.says}."),
