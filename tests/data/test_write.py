@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from loadeval.data.lines import Block, RunEnd, encode
 from loadeval.data.log import RunLog, read_run
 from loadeval.errors import RunLogError
-from tests.full_disk import files_no_larger_than
 from tests.runs.given import make_header
 
 LINE = encode(Block(0, "real", [0, 17], [10, 10]))
@@ -55,48 +53,3 @@ def test_what_cannot_be_written_is_one_error(tmp_path: Path) -> None:
     if Path("/dev/full").exists():
         with pytest.raises(RunLogError, match="the run log /dev/full: No space left"):
             RunLog("/dev/full", make_header(), overwrite=True)
-
-
-def test_a_disk_that_fills_up_is_an_os_error(path: Path) -> None:
-    """What was written before is readable."""
-    log = RunLog(path, make_header())
-    log.append(LINE)
-    with files_no_larger_than(path.stat().st_size + 20), pytest.raises(OSError, match="too large"):
-        log.append(LINE)
-    assert read_run(path).batches == 2
-    assert read_run(path).notes[0].startswith("line 3 is cut off")
-
-
-def test_a_file_that_was_removed_or_changed_takes_no_line(path: Path) -> None:
-    removed = RunLog(path, make_header())
-    path.unlink()
-    changed = RunLog(path, make_header())
-    os.truncate(path, 30)
-    for log, why in ((removed, "it was removed"), (changed, "it was cut off, or another program")):
-        with pytest.raises(OSError, match=why):
-            log.append(LINE)
-        assert log.is_lost
-    assert path.stat().st_size == 30
-
-
-def test_a_file_that_the_program_closes_takes_no_line(path: Path) -> None:
-    """Its number is the program's, and stays open."""
-    log = RunLog(path, make_header())
-    number = log._file
-    assert number is not None
-    os.close(number)
-    assert os.open(path.with_suffix(".txt"), os.O_WRONLY | os.O_CREAT) == number
-    with pytest.raises(OSError, match="the program closed its file descriptor"):
-        log.append(LINE)
-    log.close()
-    assert os.write(number, b"mine") == 4
-    os.close(number)
-
-
-def test_a_forked_childs_lines_go_nowhere(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = RunLog(path, make_header())
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "getpid", lambda: -1)
-        log.append(LINE)
-    log.append(LINE)
-    assert read_run(path).batches == 2
