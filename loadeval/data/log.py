@@ -270,13 +270,13 @@ class LogReader:
             raise RunLogError(
                 f"{self.path} is empty, where the header of a run log was expected; {ASK_FOR_A_LOG}"
             )
-        of = self._lines
+        by_type = self._lines
         steps = Columns.concat(self._steps)
         self._steps = [steps]  # the parts would take as much memory once more
         notes = self._left_out[:MOST_TOLD]
         if more := self._left_out[MOST_TOLD:]:
             notes.append(f"{len(more)} more lines were left out")
-        for end in of[lines.RunEnd]:
+        for end in by_type[lines.RunEnd]:
             if end.batches != len(steps) and not notes:
                 notes.append(f"the run had {end.batches} batches, of which {len(steps)} are here")
         if (np.diff(steps.epoch) < 0).any():
@@ -285,33 +285,33 @@ class LogReader:
         if backwards.any():
             notes.append(f"{backwards.sum()} batches {BACKWARDS}")
             steps = steps.take(~backwards)
-        stages, transforms, sizes = stages_of_lines(of[lines.StageTimes])
-        readings, missing = readings_of(of[lines.Readings])
+        stages, transforms, sizes = stages_of_lines(by_type[lines.StageTimes])
+        readings, missing = readings_of(by_type[lines.Readings])
         for key, table in readings.items():
             earlier = np.diff(table.time_ns, prepend=0) < 0
             if earlier.any():
                 notes.append(f"{earlier.sum()} readings of {key[1] or key[0]} {BACKWARDS}")
                 readings[key] = table.take(~earlier)
         # Between two epochs of a live run no line is missing.
-        is_closed, ends = bool(of[lines.RunEnd]), tuple(of[lines.EpochEnd])
+        is_closed, ends = bool(by_type[lines.RunEnd]), tuple(by_type[lines.EpochEnd])
         if not is_closed and (not ends or set(np.unique(steps.epoch).tolist()) - self._over):
             notes.append(NO_END)
         return Run(
-            header=of[lines.Header][0],
-            steps=completed(steps, ends, of[lines.GpuIdle]),
+            header=by_type[lines.Header][0],
+            steps=completed(steps, ends, by_type[lines.GpuIdle]),
             ends=ends,
-            events=tuple(of[lines.Event]),
-            prefetches=tuple(of[lines.Prefetch]),
-            windows=tuple(of[lines.Window]),
+            events=tuple(by_type[lines.Event]),
+            prefetches=tuple(by_type[lines.Prefetch]),
+            windows=tuple(by_type[lines.Window]),
             readings=readings,
             missing=missing,
             stages=stages,
             transforms=transforms,
             sizes=sizes,
-            worker_starts=tuple(of[lines.WorkerStart]),
-            code=tuple(of[lines.CodeSamples]),
-            operators=tuple(of[lines.OperatorTimes]),
-            padding=table_of(lines.Padding, of[lines.Padding]),
+            worker_starts=tuple(by_type[lines.WorkerStart]),
+            code=tuple(by_type[lines.CodeSamples]),
+            operators=tuple(by_type[lines.OperatorTimes]),
+            padding=table_of(lines.Padding, by_type[lines.Padding]),
             closed=is_closed,
             notes=tuple(notes),
             path=self.path,

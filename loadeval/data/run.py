@@ -122,11 +122,11 @@ def of_batches(table: Columns, batches: Columns) -> Columns:
     return table.take(np.isin(keys_of(table), keys_of(batches)))
 
 
-Line = lines.Block | lines.StageTimes | lines.Padding
+BatchLine = lines.Block | lines.StageTimes | lines.Padding
 """What has an epoch, and columns with a value for each batch."""
 
 
-def table_of(kind: type[Line], of_kind: Sequence[Line]) -> Columns:
+def table_of(kind: type[BatchLine], of_kind: Sequence[BatchLine]) -> Columns:
     """The columns of lines of that kind, one after the other, with the epoch of each row."""
     counts = column_of([len(getattr(line, kind.COLUMNS[0])) for line in of_kind])
     columns = {"epoch": np.repeat(column_of([line.epoch for line in of_kind]), counts)}
