@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-import numpy as np
 from msgspec import Meta
 
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import Block, CacheInfo, Count, EpochEnd, Header, LoaderInfo
-from loadeval.data.run import NOT_RECORDED, SECOND_NS, Run, completed, steps_of
+from loadeval.data.run import ARMS, NOT_RECORDED, SECOND_NS, Run, completed, steps_of
 from loadeval.errors import RunLogError
 
 LONGEST_S = 1e9
@@ -50,29 +49,27 @@ def run_of_dali(path: Path) -> Run:
             f"{path} is neither a run log nor a metrics file of DALI's LoaderEvaluator with an "
             f"epoch that was measured ({error}); measure an epoch, and save its metrics, again"
         ) from None
-    wait_ns = np.rint(np.array(metrics.batch_times) * SECOND_NS).astype(np.int64).tolist()
-    is_real = metrics.mode == "log"
-    steps = completed(
-        steps_of([Block(0, "real" if is_real else "ideal", wait_ns, wait_ns)]), [], []
-    )
-    left_ns = round(metrics.total_time * SECOND_NS) - sum(wait_ns)
-    is_whole = metrics.total_time > 0 and left_ns >= 0
-    step_ns = np.full(len(wait_ns), UNKNOWN)
-    if is_whole:
-        step_ns = left_ns // len(wait_ns) + (steps.batch < left_ns % len(wait_ns))
-    header = Header(
-        run_id=path.stem,
-        name=path.stem,
-        mode=metrics.mode,
-        created=NOT_RECORDED,
-        unit="samples",
-        warmup=1,
-        loader=LoaderInfo(backend=NOT_RECORDED, adapter="DALI's LoaderEvaluator"),
-        cache=None if is_real else CacheInfo(metrics.cached_batches, None, None),
-    )
+    wait_ns = [round(time_s * SECOND_NS) for time_s in metrics.batch_times]
+    count, left_ns = len(wait_ns), round(metrics.total_time * SECOND_NS) - sum(wait_ns)
+    step_ns: list[int | None] | None = None
+    if is_whole := metrics.total_time > 0 and left_ns >= 0:
+        step_ns = [(left_ns + rest) // count for rest in reversed(range(count))]
+    arm, cache = ARMS[0], None
+    if metrics.mode == "replay":
+        arm, cache = ARMS[1], CacheInfo(metrics.cached_batches, None, None)
+    loader = LoaderInfo(backend=NOT_RECORDED, adapter="DALI's LoaderEvaluator")
     return Run(
-        header,
-        steps.replace(request_ns=np.full(len(wait_ns), UNKNOWN), step_ns=step_ns),
+        Header(
+            run_id=path.stem,
+            name=path.stem,
+            mode=metrics.mode,
+            created=NOT_RECORDED,
+            unit="samples",
+            warmup=1,
+            loader=loader,
+            cache=cache,
+        ),
+        completed(steps_of([Block(0, arm, [UNKNOWN] * count, wait_ns, step_ns)]), [], []),
         ends=(EpochEnd(0, "exhausted" if is_whole else "broken off"),),
         closed=True,
         notes=(STEPS_ARE_MEANS if is_whole else NO_STEPS,),
