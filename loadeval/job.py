@@ -174,10 +174,9 @@ def _host(run: Run) -> str | None:
     return None if host is None else str(host)
 
 
-def _rank(run: Run) -> Rank:
-    """A rank without figures."""
+def _rank(run: Run, *figures: float) -> Rank:
     path = None if run.path is None else str(run.path)
-    return Rank(rank_of(run), run.header.name, path, _host(run), run.batches)
+    return Rank(rank_of(run), run.header.name, path, _host(run), run.batches, *figures)
 
 
 def _listed(ranks: Iterable[int]) -> str:
@@ -276,25 +275,19 @@ class _Waits:
 
     def ranks(self) -> list[Rank]:
         """A rank for each run."""
-        ranks, count = list(map(_rank, self.runs)), len(self.iteration_ns)
-        if not count:
-            return ranks
-        iteration_ns, waited = float(self.iteration_ns.mean()), max(int(self.is_waited.sum()), 1)
-        own_ns = self.counted_ns.sum(axis=1) / count
-        saved_ns = np.bincount(self.last, self.longest_ns - self.second_ns, len(ranks)) / count
-        return [
-            replace(
-                rank,
-                wait_ns=wait_ns,
-                wait_share=wait_ns / iteration_ns if iteration_ns else None,
-                waited_for_ns=float(self.longest_ns.mean()) - wait_ns,
-                last_share=last / waited,
-                cost_ns=cost_ns,
-            )
-            for rank, wait_ns, last, cost_ns in zip(
-                ranks, own_ns.tolist(), self.lasts.tolist(), saved_ns.tolist(), strict=True
-            )
-        ]
+        if not len(self.iteration_ns):
+            return list(map(_rank, self.runs))
+        own_ns, count = self.counted_ns.mean(axis=1), len(self.iteration_ns)
+        saved_ns = np.bincount(self.last, self.longest_ns - self.second_ns, len(self.runs))
+        figures = (
+            own_ns,
+            own_ns / max(float(self.iteration_ns.mean()), 1.0),
+            self.longest_ns.mean() - own_ns,
+            self.lasts / max(int(self.is_waited.sum()), 1),
+            saved_ns / count,
+        )
+        rows = np.stack(figures, axis=1).tolist()
+        return [_rank(run, *row) for run, row in zip(self.runs, rows, strict=True)]
 
     def stragglers(self) -> Stragglers:  # noqa: C901 - the question in its order
         """Who is behind the waits."""
