@@ -215,6 +215,7 @@ class StageTimes(_Line, frozen=True, tag="stages"):
     run_queue_ns: Gaps = None
     read_bytes: Gaps = None
     disk_bytes: Gaps = None
+    major_faults: Gaps = None
     minor_faults: Gaps = None
     system_ns: Gaps = None
     private_bytes: Gaps = None

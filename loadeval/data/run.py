@@ -9,12 +9,28 @@ from pathlib import Path
 
 import numpy as np
 
-from loadeval.data import lines
 from loadeval.data.columns import UNKNOWN, Column, Columns, Values, column_of, constant
+from loadeval.data.lines import (
+    Arm,
+    Block,
+    CodeSamples,
+    EpochEnd,
+    Event,
+    GpuIdle,
+    Header,
+    LoaderInfo,
+    OperatorTimes,
+    Padding,
+    Prefetch,
+    Readings,
+    StageTimes,
+    Window,
+    WorkerStart,
+)
 
 SECOND_NS = 1_000_000_000
-ARMS: tuple[lines.Arm, ...] = ("real", "ideal")
-STAGES = ("epoch", *lines.StageTimes.COLUMNS)
+ARMS: tuple[Arm, ...] = ("real", "ideal")
+STAGES = ("epoch", *StageTimes.COLUMNS)
 NOT_RECORDED = "not recorded"
 """It stands for text that every run log has and a file of another tool does not."""
 
@@ -42,27 +58,27 @@ class Run:
     `path` is the file it was read from, None for a run that is held in memory.
     """
 
-    header: lines.Header
+    header: Header
     steps: Columns
-    ends: tuple[lines.EpochEnd, ...] = ()
-    events: tuple[lines.Event, ...] = ()
-    prefetches: tuple[lines.Prefetch, ...] = ()
-    windows: tuple[lines.Window, ...] = ()
+    ends: tuple[EpochEnd, ...] = ()
+    events: tuple[Event, ...] = ()
+    prefetches: tuple[Prefetch, ...] = ()
+    windows: tuple[Window, ...] = ()
     readings: Mapping[tuple[str, str], Columns] = field(default_factory=dict)
     missing: Mapping[tuple[str, str], str] = field(default_factory=dict)
     stages: Columns = field(default_factory=lambda: Columns.empty(STAGES))
     transforms: Mapping[str, Columns] = field(default_factory=dict)
     sizes: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    worker_starts: tuple[lines.WorkerStart, ...] = ()
-    code: tuple[lines.CodeSamples, ...] = ()
-    operators: tuple[lines.OperatorTimes, ...] = ()
-    padding: Columns = field(default_factory=lambda: table_of(lines.Padding, []))
+    worker_starts: tuple[WorkerStart, ...] = ()
+    code: tuple[CodeSamples, ...] = ()
+    operators: tuple[OperatorTimes, ...] = ()
+    padding: Columns = field(default_factory=lambda: table_of(Padding, []))
     closed: bool = False
     notes: tuple[str, ...] = ()
     path: Path | None = None
 
     @property
-    def loader(self) -> lines.LoaderInfo:
+    def loader(self) -> LoaderInfo:
         """What is known of the loader."""
         return self.header.loader
 
@@ -122,16 +138,16 @@ def of_batches(table: Columns, batches: Columns) -> Columns:
     return table.take(np.isin(keys_of(table), keys_of(batches)))
 
 
-BatchLine = lines.Block | lines.StageTimes | lines.Padding
+BatchLine = Block | StageTimes | Padding
 """What has an epoch, and columns with a value for each batch."""
 
 
-def table_of(kind: type[BatchLine], of_kind: Sequence[BatchLine]) -> Columns:
-    """The columns of lines of that kind, one after the other, with the epoch of each row."""
-    counts = column_of([len(getattr(line, kind.COLUMNS[0])) for line in of_kind])
-    columns = {"epoch": np.repeat(column_of([line.epoch for line in of_kind]), counts)}
+def table_of(kind: type[BatchLine], lines: Sequence[BatchLine]) -> Columns:
+    """The columns of `lines`, all of that kind, one after the other, with the epoch of each row."""
+    counts = column_of([len(getattr(line, kind.COLUMNS[0])) for line in lines])
+    columns = {"epoch": np.repeat(column_of([line.epoch for line in lines]), counts)}
     for name in kind.COLUMNS:
-        parts = [getattr(line, name) for line in of_kind]
+        parts = [getattr(line, name) for line in lines]
         if all(part is None for part in parts):
             columns[name] = constant(UNKNOWN, len(columns["epoch"]))
             continue
@@ -142,9 +158,9 @@ def table_of(kind: type[BatchLine], of_kind: Sequence[BatchLine]) -> Columns:
     return Columns(columns)
 
 
-def steps_of(blocks: Sequence[lines.Block]) -> Columns:
+def steps_of(blocks: Sequence[Block]) -> Columns:
     """The batches of `blocks`, in their order; the steps are as in the blocks."""
-    table = table_of(lines.Block, blocks)
+    table = table_of(Block, blocks)
     counts = column_of([len(block.request_ns) for block in blocks])
     arms = [ARMS.index(block.arm) for block in blocks]
     pairs = [None if block.instrumented else block.pair for block in blocks]
@@ -156,9 +172,7 @@ def steps_of(blocks: Sequence[lines.Block]) -> Columns:
     )
 
 
-def completed(
-    steps: Columns, ends: Sequence[lines.EpochEnd], gpu_idle: Sequence[lines.GpuIdle]
-) -> Columns:
+def completed(steps: Columns, ends: Sequence[EpochEnd], gpu_idle: Sequence[GpuIdle]) -> Columns:
     """`steps`, in order of epochs, with those that the next request closes, and devices' times."""
     epochs, firsts, lengths = np.unique(steps.epoch, return_index=True, return_counts=True)
     ends_ns = {end.epoch: end.request_ns for end in ends}
@@ -166,7 +180,7 @@ def completed(
     next_ns[firsts + lengths - 1] = column_of([ends_ns.get(epoch) for epoch in epochs.tolist()])
     until_next_ns = next_ns - steps.request_ns - steps.wait_ns
     closes = (steps.step_ns == UNKNOWN) & (next_ns != UNKNOWN) & (until_next_ns >= 0)
-    gpu = {name: constant(UNKNOWN, len(steps)) for name in lines.GpuIdle.COLUMNS}
+    gpu = {name: constant(UNKNOWN, len(steps)) for name in GpuIdle.COLUMNS}
     if gpu_idle:
         gpu = {name: column.copy() for name, column in gpu.items()}
     for times in gpu_idle:
@@ -183,14 +197,14 @@ def completed(
 
 
 def stages_of_lines(
-    of_stages: Sequence[lines.StageTimes],
+    lines: Sequence[StageTimes],
 ) -> tuple[Columns, dict[str, Columns], dict[str, tuple[float, float]]]:
-    """What these lines say of batches, of transforms, and of sizes: see Run."""
-    stages = table_of(lines.StageTimes, of_stages)
+    """What `lines` say of batches, of transforms, and of sizes: see Run."""
+    stages = table_of(StageTimes, lines)
     stages = stages.take(np.lexsort((stages.batch, stages.epoch)))
     transforms = defaultdict[str, list[Columns]](list)
     before, after = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
-    for line in of_stages:
+    for line in lines:
         numbers = {"epoch": constant(line.epoch, len(line.batch)), "batch": np.array(line.batch)}
         for name, ns in line.transform_ns.items():
             calls = line.transform_calls.get(name, [None] * len(ns))
@@ -216,12 +230,12 @@ def _floats(values: Sequence[float | None]) -> Values:
 
 
 def readings_of(
-    of_probes: Sequence[lines.Readings],
+    lines: Sequence[Readings],
 ) -> tuple[dict[tuple[str, str], Columns], dict[tuple[str, str], str]]:
     """What was read of each subject by each probe, in order; and why nothing, or no more, was."""
     parts = defaultdict[tuple[str, str], list[Columns]](list)
     missing: dict[tuple[str, str], str | None] = {}
-    for line in of_probes:
+    for line in lines:
         key = line.probe, line.subject
         values = {name: _floats(each) for name, each in line.values.items()}
         parts[key].append(Columns({"time_ns": column_of(line.time_ns), **values}))
