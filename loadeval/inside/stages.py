@@ -511,10 +511,8 @@ def slow_rows(run: Run, batches: Columns, typical_ns: float) -> Mask:
     whole = epochs[counts + (run.loader.workers or 1) >= length]
     in_order = run.loader.sampler in (None, "SequentialSampler")
     for row in np.flatnonzero(once & is_slow):
-        others = batches.epoch != batches.epoch[row]
-        same = others & (batches.batch == batches.batch[row])
-        again = (in_order and same.any()) or np.isin(whole, batches.epoch[others]).any()
-        is_slow[row] = not again
+        epoch, same = batches.epoch[row], batches.epoch[batches.batch == batches.batch[row]]
+        is_slow[row] = not ((whole != epoch).any() or (in_order and (same != epoch).any()))
     return is_slow
 
 

@@ -353,23 +353,20 @@ CANNOT = "loadeval cannot look into DataLoader; the page on adapters says how to
 
 
 @pytest.mark.parametrize(
-    ("mode", "settings", "expected"),
+    ("mode", "settings", "batches", "expected"),
     [
-        ("log", {"stages": None}, f"this run was not asked to look; {LOOK}"),
-        ("log", {}, f"this run was not asked to look; {LOOK}"),
-        ("alternate", {"stages": None}, CANNOT),
-        ("replay", {"stages": None}, ""),
+        ("log", {"stages": None}, 9, f"this run was not asked to look; {LOOK}"),
+        ("log", {}, 9, f"this run was not asked to look; {LOOK}"),
+        ("alternate", {"stages": None}, 9, CANNOT),
+        ("alternate", {}, 0, "no batch was served"),
+        ("replay", {"stages": None}, 9, ""),
     ],
 )
-def test_why_a_run_has_no_stages(mode: Mode, settings: dict[str, Any], expected: str) -> None:
-    run = run_of([steps("real", 1, 1, 9)], mode=mode, settings=settings)
+def test_why_a_run_has_no_stages(
+    mode: Mode, settings: dict[str, Any], batches: int, expected: str
+) -> None:
+    run = run_of([steps("real", 1, 1, batches)], mode=mode, settings=settings)
     assert why_no_stages(run) == expected
-
-
-def test_a_run_without_a_batch_has_no_stages_for_that() -> None:
-    assert (
-        why_no_stages(run_of([steps("real", 1, 1, 0)], mode="alternate")) == "no batch was served"
-    )
 
 
 def test_what_the_loader_said_comes_first() -> None:
