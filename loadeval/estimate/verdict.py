@@ -203,21 +203,20 @@ def rare_stalls(gap: Gap, run: Run) -> str:
     """
     if gap.real is None:
         return ""
-    steps, counts = run.steps, steady(run, "real")
-    waits_ns, bound_ns = steps.wait_ns[counts], STALL_ITERATIONS * gap.real.value
-    stalls_ns = waits_ns[waits_ns > bound_ns]
-    measured = len(stalls_ns)
+    steps, counts, bound_ns = run.steps, steady(run, "real"), STALL_ITERATIONS * gap.real.value
+    waits_ns, beside_ns = steps.wait_ns[counts], list[np.ndarray]()
     if gap.pairs is not None and gap.ideal is not None:
         # Training would not feel what the queue hides of a wait while prefetching. The first one of
         # an epoch that is a block is its epoch start, and the first of a warm-up waits for the
         # prefetch too.
         whole, hidden_ns = whole_epochs(run), (run.loader.prefetch_depth or 0) * gap.ideal.value
-        beside = [np.array(each.waits_ns[each.epoch in whole :]) for each in run.prefetches]
+        for each in run.prefetches:
+            beside_ns.append(np.array(each.waits_ns[each.epoch in whole :]) - hidden_ns)
         uncounted = (steps.arm == ARMS.index("real")) & ~counts
         follows = np.append(False, uncounted[:-1] & (np.diff(steps.epoch) == 0))
-        beside_ns = np.concatenate([np.empty(0), *beside]) - hidden_ns
-        beside_ns = np.append(beside_ns, steps.wait_ns[uncounted & follows])
-        stalls_ns = np.append(stalls_ns, beside_ns[beside_ns > bound_ns])
+        beside_ns.append(steps.wait_ns[uncounted & follows])
+    seen_ns = np.concatenate([waits_ns, *beside_ns])
+    stalls_ns, measured = seen_ns[seen_ns > bound_ns], int((waits_ns > bound_ns).sum())
     if not len(stalls_ns) or measured >= FEWEST_STALLS:
         return ""
     longest_ns = float(stalls_ns.max())
