@@ -31,12 +31,13 @@ from loadeval.model import costs as of
 from loadeval.model.changes import Change
 from loadeval.model.simulate import Simulated, simulate
 
-GROWTH, GROWTH_ERROR, LEAST_GROWTH_ERROR = 0.04, 0.04, 0.02
-"""For each further CPU in use a batch takes this share more CPU time; one standard error, and the
-least, for steps and batches differ."""
-SLOWED, SLOWED_ERROR, LEAST_SLOWED_ERROR = 4.0, 0.5, 0.2
+GROWTH, GROWTH_ERROR = 0.04, 0.04
+"""For each further CPU in use a batch takes this share more CPU time; and one standard error."""
+SLOWED, SLOWED_ERROR = 4.0, 0.5
 """How many times as long a step of several threads takes as its share of the CPUs says where it
-lacks them: threads that wait for each other spin. The errors are of its logarithm."""
+lacks them: threads that wait for each other spin. The error is of its logarithm."""
+LEAST_ERROR = {"growth": 0.02, "step_slowed": 0.2}
+"""The least of what a run shows of either, for its steps and its batches differ."""
 TRIED = {"growth": (0.0, 0.06, 0.12, 0.3), "step_slowed": (1.0, 2.0, 4.0, 8.0, 16.0)}
 """Values between which one is looked for that explains what was measured."""
 LEAST_HELP = 0.03
@@ -188,8 +189,8 @@ class Model:
 
     def throughput(self, change: Change = AS_IT_IS) -> Estimate:
         """Samples per second over whole epochs, or batches where samples are not known."""
-        steady = throughput(self.gap, self.gap.samples_per_batch is not None)["real"]
-        measured, speedup = steady * (self._real.value / self._whole_ns), self.simulate(change)
+        measured = throughput(self.gap)["real"] * (self._real.value / self._whole_ns)
+        speedup = self.simulate(change)
         if speedup == NOTHING_GAINED:
             return measured
         return speedup * (measured.value if measured.low is None else measured)
@@ -221,10 +222,6 @@ class Model:
         """So many workers; first ones live on between epochs."""
         live_on = {"persistent_workers": True} if count and not self.settings["num_workers"] else {}
         return Change({"num_workers": count, **live_on})
-
-    def measured(self) -> dict[int, Estimate]:
-        """The throughput of the run, by its number of workers."""
-        return {self.settings["num_workers"]: self.throughput()}
 
     def curve(self) -> dict[int, Estimate]:
         """Throughput without workers and with some: until enough, and twice the CPUs, or those now.
@@ -415,18 +412,16 @@ class Model:
         steps became longer by as much as was measured, for want of CPUs where there are too few for
         the threads of a step, and else because each slows the others.
         """
-        threads, contention = self.threads, self.gap.contention
+        threads, contention, in_turn = self.threads, self.gap.contention, self.in_turn
         workers, cpus = self.settings["num_workers"], self.settings["cpus"] or math.inf
-        usual = Guess(GROWTH, SLOWED if threads > 1 else 1.0, self.in_turn[0])
-        growths = [(GROWTH, GROWTH_ERROR)]
-        slowed = [(math.log(SLOWED), SLOWED_ERROR)]
+        usual = Guess(GROWTH, SLOWED if threads > 1 else 1.0, in_turn[0])
+        known = {
+            "growth": [(GROWTH, GROWTH_ERROR)],
+            "step_slowed": [(math.log(SLOWED), SLOWED_ERROR)],
+        }
         if workers and contention is not None and contention.low is not None:
-            lacks_cpus = threads > 1 and threads + workers > cpus
-            name = "step_slowed" if lacks_cpus else "growth"
-            tried = [
-                usual._replace(step_slowed=value) if lacks_cpus else usual._replace(growth=value)
-                for value in TRIED[name]
-            ]
+            name = "step_slowed" if threads > 1 and threads + workers > cpus else "growth"
+            tried = [Guess(**{**usual._asdict(), name: value}) for value in TRIED[name]]
             steps_ns = np.array([self._present(guess)[1].step_ns for guess in tried])
             longer, order = contention + self._ideal_ns, np.argsort(steps_ns)
             if np.ptp(steps_ns) >= NO_EFFECT * longer.value:
@@ -435,22 +430,15 @@ class Model:
                 error_ns = (longer.bounds[1] - longer.bounds[0]) / 2 / SIGMAS
                 around_ns = longer.value + error_ns * np.array([-1, 0, 1])
                 shown = np.interp(around_ns, steps_ns[order], np.array(TRIED[name])[order])
-                if lacks_cpus:
-                    low, value, high = np.log(shown).tolist()
-                    error = math.hypot(high - low, 2 * LEAST_SLOWED_ERROR) / 2
-                    slowed.append((value, error))
-                else:
-                    low, value, high = shown.tolist()
-                    growths.append((value, math.hypot(high - low, 2 * LEAST_GROWTH_ERROR) / 2))
-        (growth, error), (slow, slow_error) = _weighed(growths), _weighed(slowed)
-        likely = usual._replace(growth=max(growth, 0.0))
-        if threads > 1:
-            likely = likely._replace(step_slowed=math.exp(slow))
+                low, value, high = (np.log(shown) if name == "step_slowed" else shown).tolist()
+                known[name].append((value, math.hypot(high - low, 2 * LEAST_ERROR[name]) / 2))
+        (growth, error), (slow, slow_error) = map(_weighed, known.values())
+        likely = Guess(max(growth, 0.0), math.exp(slow) if threads > 1 else 1.0, in_turn[0])
         ends = [likely._replace(growth=max(growth + each, 0.0)) for each in (-error, error)]
         if threads > 1:
             slows = (max(math.exp(slow + each), 1.0) for each in (-slow_error, slow_error))
             ends += [likely._replace(step_slowed=each) for each in slows]
-        return likely, *ends, *(likely._replace(in_turn=each) for each in self.in_turn[1:])
+        return likely, *ends, *(likely._replace(in_turn=each) for each in in_turn[1:])
 
     def _simulation(self, costs: Columns, settings: Mapping[str, Any], guess: Guess) -> Simulated:
         settings = {**settings, "growth": guess.growth, "step_slowed": guess.step_slowed}
