@@ -111,8 +111,8 @@ def cpus(run: Run) -> Cpus:
     def allowed(subject: str, name: str = "allowed_cpus") -> int | None:
         """The median of the CPUs that a process was seen to be allowed."""
         values = run.readings.get(("host", subject), Columns({})).get(name, np.empty(0))
-        values = np.sort(values[~np.isnan(values)])
-        return int(values[len(values) // 2]) if len(values) else None
+        values = values[~np.isnan(values)]
+        return int(np.percentile(values, 50, method="higher")) if len(values) else None
 
     own, theirs = allowed("process"), allowed("workers")
     shared = allowed("workers", "shared_allowed_cpus")

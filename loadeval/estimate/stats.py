@@ -28,6 +28,8 @@ FEWEST_UNITS = 6
 """Fewer pairs are divided into parts, so that there are as many."""
 MOST_UNITS = 30
 """More pairs are left out several at a time: Student's t hardly changes, and it takes less time."""
+MOST_POINTS = 400
+"""A slope is that of so many points of a series at most, evenly chosen: it takes all pairs."""
 MOST_FREEDOM = 200.0
 COVERED = 0.95
 SIGMAS = 1.96
@@ -222,7 +224,8 @@ def slope(series: Sequence[tuple[Values, Values]]) -> Estimate | None:
     points; without an interval where they are too few for one.
     """
     slopes, variance = [np.empty(0)], 0.0
-    for times, values in series:
+    for every in series:
+        times, values = (each[:: -(-len(each) // MOST_POINTS) or 1] for each in every)
         earlier, later = np.triu_indices(len(times), 1)
         passed = times[later] - times[earlier]
         known = passed != 0  # a line that is there twice
