@@ -186,7 +186,7 @@ def _served(  # noqa: C901, PLR0915 - the processes of a loader, which share its
             while not asked[number]:
                 idle.add(working[number])
                 yield
-            batch = asked[number][0]
+            batch = asked[number].popleft()
             machine.compute(working[number], batch.cpu_ns)
             yield
             if batch.read_ns:  # the storage serves one after the other
@@ -196,13 +196,8 @@ def _served(  # noqa: C901, PLR0915 - the processes of a loader, which share its
             if batch.waits_ns:
                 machine.wait(working[number], machine.now_ns + batch.waits_ns)
                 yield
-            # Once it has gone on.
-            machine.wait(arrive(asked[number].popleft()), machine.now_ns)
-
-    def arrive(batch: Batch) -> Process:
-        (to_pin if pins else arrived).append(batch)
-        wake(pinning if pins else training)
-        yield
+            (to_pin if pins else arrived).append(batch)
+            wake(pinning if pins else training)
 
     def pin() -> Process:
         while True:
