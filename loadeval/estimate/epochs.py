@@ -63,8 +63,8 @@ def starts_of(run: Run) -> Columns | None:
     blocks: list[tuple[float, ...]] = []
     begun: list[tuple[float, ...]] = []
     for epoch, rows in rows_of_epochs(run).items():
-        wait_ns, step_ns, end_ns = steps.wait_ns[rows], steps.step_ns[rows], ends.get(epoch)
-        end_ns = usual_ns if end_ns is None else end_ns
+        wait_ns, step_ns, own_ns = steps.wait_ns[rows], steps.step_ns[rows], ends.get(epoch)
+        end_ns = usual_ns if own_ns is None else own_ns
         if whole.get(epoch) in pairs and steps.arm[rows.start] == real:
             # A step that was left out, or still open, is taken to be like others.
             steps_ns = step_ns[closed[rows]].mean() * len(step_ns) if closed[rows].any() else 0.0

@@ -56,8 +56,9 @@ class Estimate:
     @property
     def bounds(self) -> tuple[float, float]:
         """The interval; without one the value twice."""
-        is_known = self.low is not None and self.high is not None
-        return (self.low, self.high) if is_known else (self.value, self.value)
+        if self.low is None or self.high is None:
+            return self.value, self.value
+        return self.low, self.high
 
     def __format__(self, spec: str) -> str:
         if not spec:
@@ -231,8 +232,8 @@ def slope(series: Sequence[tuple[Values, Values]]) -> Estimate | None:
         known = passed != 0  # a line that is there twice
         slopes.append((values[later] - values[earlier])[known] / passed[known])
         _, ties = np.unique(values, return_counts=True)
-        all_of, tied = (each * (each - 1) * (2 * each + 5) / 18 for each in (len(values), ties))
-        variance += float(all_of - tied.sum())
+        counts = np.append(-ties, len(values))
+        variance += float((counts * (abs(counts) - 1) * (2 * abs(counts) + 5) / 18).sum())
     ordered = np.sort(np.concatenate(slopes))
     if not len(ordered):
         return None
@@ -250,5 +251,6 @@ def spearman(x: Column, y: Column) -> float:
         _, which, counts = np.unique(column, return_inverse=True, return_counts=True)
         if len(counts) < 2:  # noqa: PLR2004 - it is constant
             return 0.0
-        ranks.append((np.cumsum(counts) - counts / 2)[which])
-    return float(np.corrcoef(ranks)[0, 1])
+        ranks.append((np.cumsum(counts) - (counts + len(column)) / 2)[which])  # their mean is 0
+    ours, theirs = ranks
+    return float((ours @ theirs) / math.sqrt((ours @ ours) * (theirs @ theirs)))
