@@ -18,10 +18,8 @@ from loadeval.estimate.steady import (
     warmup_of,
 )
 
-OUTLIER_TIMES_MEDIAN = 2
-"""An iteration (wait + step) that counts is an outlier over so many times its arm's median."""
-FEWEST_FOR_OUTLIERS = 20
-"""Iterations before which that median is not trusted."""
+OUTLIER_TIMES_MEDIAN, FEWEST_FOR_OUTLIERS = 2, 20
+"""An iteration is an outlier over so many times the median, which takes so many of them."""
 
 
 def first_waits(run: Run) -> Columns:

@@ -24,10 +24,8 @@ from loadeval.estimate.stats import Estimate, Tables, jackknife
 from loadeval.estimate.steady import length_of_epochs, once_per_run, pairs_that_count, steady
 from loadeval.words import whole_share
 
-FEWEST_TIMES = 8
-"""Fewer batches of an arm have no interval."""
-FEWEST_PAIRS = 2
-"""With fewer pairs there is no interval. The second has its arms in the reversed order."""
+FEWEST_TIMES, FEWEST_PAIRS = 8, 2
+"""Fewer batches of an arm, or pairs, have no interval: the second has its arms in reversed order."""
 TIMED = ("wait_ns", "step_ns", "samples")
 NEVER_NEGATIVE = ("real", "ideal", "whole", "speedup", "steady_speedup")
 

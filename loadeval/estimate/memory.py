@@ -20,19 +20,17 @@ from loadeval.data.columns import UNKNOWN, Columns, Values
 from loadeval.data.run import Run
 from loadeval.estimate.stats import Estimate, slope
 
+HOUR_NS = 3.6e12
 LEAST_SHARE = 0.01
 """Growth by less than this share of the total memory in an hour does not matter."""
-EVEN = 0.5
-"""Growth is even if the last is at least this share of the fastest."""
-HOUR_NS = 3.6e12
-PAGE = 4096
-"""Forked memory is copied in pages of so many bytes, also where large ones are in use."""
-MOST_FAULT_NS = 10_000
-"""A page fault is taken to need no more kernel time; 1 to 4 us are usual."""
+PAGE, MOST_FAULT_NS = 4096, 10_000
+"""Forked memory is copied in pages of so many bytes, also where large ones are in use. A fault is
+taken to need no more kernel time: 1 to 4 us are usual."""
 FEWEST_READINGS = 5
 """Of fewer nobody can tell growth from a start: memory is read after 0, 0.5, 1, 2 and 4 s."""
-LATEST = 3
-"""Growth between so many of the last readings goes on, where it is even."""
+LATEST, EVEN = 3, 0.5
+"""Growth between so many of the last readings goes on, where the last is as large a share of the
+fastest."""
 
 
 class Growth(NamedTuple):

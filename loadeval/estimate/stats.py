@@ -24,16 +24,14 @@ from loadeval.words import FORMATS
 Tables: TypeAlias = Mapping[str, Columns]
 """Tables of what was measured, by their name."""
 
-FEWEST_UNITS = 6
-"""Fewer pairs are divided into parts, so that there are as many."""
-MOST_UNITS = 30
-"""More pairs are left out several at a time: Student's t hardly changes, and it takes less time."""
+FEWEST_UNITS, MOST_UNITS = 6, 30
+"""Fewer pairs are divided into parts; more are left out several at a time, which takes less time,
+and Student's t hardly changes."""
 MOST_POINTS = 400
 """A slope is that of so many points of a series at most, evenly chosen: it takes all pairs."""
 MOST_FREEDOM = 200.0
-COVERED = 0.95
-SIGMAS = 1.96
-"""Standard deviations of the normal distribution that hold 95% of it."""
+COVERED, SIGMAS = 0.95, 1.96
+"""What an interval holds, and the standard deviations of the normal distribution that do so."""
 MOST_EXPONENT = 700.0
 """An interval so wide that exp would overflow is as good as one without bounds."""
 
@@ -204,10 +202,8 @@ def _in_units(tables: Sequence[Columns]) -> list[Columns]:
 
 @lru_cache(maxsize=256)
 def student(freedom: float) -> float:
-    """The bound that Student's t of so many degrees of freedom stays within, with 95%.
-
-    With t = sqrt(freedom) tan(a) the density over a is cos(a) ** (freedom - 1).
-    """
+    """The bound that Student's t of so many degrees of freedom stays within, with 95%."""
+    # With t = sqrt(freedom) tan(a) the density over a is cos(a) ** (freedom - 1).
     angles = np.linspace(0.0, math.pi / 2, 20_001)
     density = np.cos(angles) ** (freedom - 1)
     within = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
@@ -232,8 +228,7 @@ def slope(series: Sequence[tuple[Values, Values]]) -> Estimate | None:
         known = passed != 0  # a line that is there twice
         slopes.append((values[later] - values[earlier])[known] / passed[known])
         _, ties = np.unique(values, return_counts=True)
-        counts = np.append(-ties, len(values))
-        variance += float((counts * (abs(counts) - 1) * (2 * abs(counts) + 5) / 18).sum())
+        variance += _kendall(len(values)) - sum(map(_kendall, ties.tolist()))
     ordered = np.sort(np.concatenate(slopes))
     if not len(ordered):
         return None
@@ -242,6 +237,11 @@ def slope(series: Sequence[tuple[Values, Values]]) -> Estimate | None:
     if lowest < 0:
         return Estimate(value)
     return Estimate(value, float(ordered[lowest]), float(ordered[len(ordered) - 1 - lowest]))
+
+
+def _kendall(count: int) -> float:
+    """The variance of Kendall's S for so many points, or for ties."""
+    return count * (count - 1) * (2 * count + 5) / 18
 
 
 def spearman(x: Column, y: Column) -> float:

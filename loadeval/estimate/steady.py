@@ -22,7 +22,7 @@ WITHIN_STEP = "within a step"
 MOST_LEFT_OUT = 0.2
 """What happens in more than this share of the steps is a part of training."""
 FEWEST_LEFT = 3
-"""When training left so many epochs before their end, that is taken for their length."""
+"""Where training left so many epochs before their end, that is their length."""
 FEWEST_IN_BLOCK = 4
 """A pair counts when both its blocks have as many batches, or half of what is usual for them."""
 
