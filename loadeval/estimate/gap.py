@@ -25,7 +25,7 @@ from loadeval.estimate.steady import length_of_epochs, once_per_run, pairs_that_
 from loadeval.words import whole_share
 
 FEWEST_TIMES, FEWEST_PAIRS = 8, 2
-"""Fewer batches of an arm, or pairs, have no interval: the second has its arms in reversed order."""
+"""Fewer batches of an arm, or pairs, have no interval. The second pair has its arms reversed."""
 TIMED = ("wait_ns", "step_ns", "samples")
 NEVER_NEGATIVE = ("real", "ideal", "whole", "speedup", "steady_speedup")
 
