@@ -47,32 +47,25 @@ STAGES: Mapping[str, tuple[str, ...]] = {
 
 TINY = 1e-9
 """It stands for nothing where something is divided by it."""
-HAND_OVER_NS = 200_000
-"""Pickling a batch takes so long, and receiving it, where the run had no workers to show it."""
-PICKLE_TENSOR_NS, RECEIVE_TENSOR_NS = 50_000, 500_000
-"""What each tensor adds to that, for the worker is asked for a file descriptor.
 
-See docs/how-it-measures.md: 0.3 ms from a worker that is idle, 0.9 ms with all CPUs in use.
-"""
+# Where the run had no workers to show it, see docs/how-it-measures.md:
+HAND_OVER_NS = 200_000
+"""Pickling a batch takes so long, and receiving it."""
+PICKLE_TENSOR_NS, RECEIVE_TENSOR_NS = 50_000, 500_000
+"""What each tensor adds to that, for the worker is asked for a file descriptor."""
 PIPE_NS_PER_BYTE = (1.0, 2.0)
 """What each byte of a batch without tensors adds to it: it goes through a pipe."""
 SHARED_NS_PER_BYTE = 0.7
 """Collating into shared memory, not into a process's own, takes so much more for each byte."""
-
 USUAL_PREFETCH = 2
 """Torch keeps so many batches ready for each worker, unless told otherwise."""
-
-FORK_NS, SPAWN_NS = 40_000_000.0, 2_000_000_000.0
-"""Starting a worker, and ending it, takes so long by fork, and by forkserver or spawn.
-
-See docs/how-it-measures.md.
-"""
+FORK_NS, SPAWN_NS, RESUME_NS = 40_000_000.0, 2_000_000_000.0, 1_000_000
+"""Starting a worker, and ending it, takes so long by fork, and by forkserver or spawn; and so long
+each one at the start of an epoch that lives on."""
 FORK_NS_PER_BYTE = 0.025
 """A fork copies the page tables of the training process, which takes so long for each byte."""
 NO_FORK_SINCE = (3, 14)
 """From this version on Python starts processes by forkserver, unless told otherwise."""
-RESUME_NS = 1_000_000
-"""Each worker that lives on takes so long at the start of an epoch."""
 
 
 def costs_of(run: Run, stages: Stages, step_ns: float, step_cpus: float) -> Columns | None:

@@ -44,10 +44,8 @@ LEAST_HELP = 0.03
 """What makes an iteration shorter by less is no help."""
 NO_EFFECT = 0.01
 """A change of less than this share of the iteration has no effect."""
-SCALES = (0.6, 1.6)
-"""A calibration scales what fetching takes by no less and no more."""
-CALIBRATIONS = 3
-"""Newton's method takes at most so many steps."""
+CALIBRATIONS, SCALES = 3, (0.6, 1.6)
+"""What fetching takes is scaled in so many steps of Newton's at most, by no less and no more."""
 BLOCKAGE_MATTERS = 0.2
 """From this share of fetching on it matters whether blocked time would grow with more workers."""
 MOSTLY = 0.8
@@ -55,14 +53,12 @@ MOSTLY = 0.8
 UNLIKE = 0.15
 """A simulation of the run as it is that is further from what was measured leaves something out:
 three times the median error of predictions, see docs/how-it-measures.md."""
-USUAL_ERROR = 0.03
-"""Any prediction may be off by this share; see the table in docs/how-it-measures.md."""
-ERROR_OF_CHANGE = 0.1
-"""A prediction may be off by more for each factor of e that it is from what was measured."""
-CROWDED, MOST_CROWDED = 0.03, 0.12
+USUAL_ERROR, ERROR_OF_CHANGE = 0.03, 0.1
+"""Any prediction may be off by this share, and by more for each factor of e that it is from what
+was measured; see the table in docs/how-it-measures.md."""
+CROWDED, MOST_CROWDED, CROWDED_ERROR = 0.03, 0.12, 0.12
 """Where workers and training are more than the CPUs, an iteration takes longer by this share for
-each of them, and by that at most, if they are in use all the time; see the same document."""
-CROWDED_ERROR = 0.12
+each of them, and by that at most, if they are in use all the time; and how far off that may be."""
 MATTERS = 0.05
 """A share of the time that matters."""
 ENOUGH = 0.98

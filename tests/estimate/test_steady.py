@@ -73,6 +73,7 @@ def epochs_of(batches: int, count: int, cause: Cause = "exhausted", **known: Any
     ("run", "expected"),
     [
         (epochs_of(5, 6), 1),
+        (epochs_of(1, 6), 0),
         (epochs_of(5, 6, warmup=40), 40),  # which was asked for
     ],
 )
