@@ -138,7 +138,6 @@ class Model:
         self.costs, self.settings, self._use = costs, of.settings_of(run, use), use
         self._presents: dict[Guess, tuple[Columns, Simulated]] = {}
         self._simulated: dict[object, Simulated] = {}
-        self._estimates: dict[object, Estimate] = {}
 
     @classmethod
     def of(cls, run: Run) -> Model:
@@ -151,37 +150,35 @@ class Model:
         """The speed-up of training over whole epochs, with the range in which it is expected."""
         costs, settings = self._changed(change, self.costs)
         starts_ns, starts_now_ns = self._starts_ns(change), self._starts_ns()
-        key = _key(costs, settings), self.batches_in(change), starts_ns
-        if key == (_key(self.costs, self.settings), 1.0, starts_now_ns):
+        is_same = _key(costs, settings) == _key(self.costs, self.settings)
+        if is_same and self.batches_in(change) == 1 and starts_ns == starts_now_ns:
             return NOTHING_GAINED
-        if key not in self._estimates:
-            ends = [self._steady_ns(change, guess) for guess in self.guesses]
-            usual_ns = math.sqrt(ends[0][0] * ends[0][1])
-            low, high = self._real.bounds
-            work_ns, real_ns = of.work_of(self.costs), self._real.value
-            noise = math.hypot(
-                (high - low) / 2 / real_ns,
-                float(work_ns.std()) / math.sqrt(len(work_ns)) / max(work_ns.mean(), 1.0),
-            )
-            # What is lost is known no better, which matters as far as a change takes it away.
-            part = min(abs(real_ns - usual_ns) / max(real_ns - self._ideal_ns, 1.0), 1.0)
-            noise = max(part * noise, min(noise, USUAL_ERROR))
-            further = ERROR_OF_CHANGE * abs(math.log(self._real.value / usual_ns))
-            crowded = CROWDED_ERROR * _crowding(costs, settings, usual_ns)
-            error = math.hypot(USUAL_ERROR + further, noise, crowded)
-            slower = (max(most / usual_ns - 1, 0.0) for _, most in ends)
-            faster = (max(usual_ns / least - 1, 0.0) for least, _ in ends)
-            slowest_ns = usual_ns * (1 + math.hypot(error, *slower))
-            fastest_ns = usual_ns / (1 + math.hypot(error, *faster))
-            unsure_ns = abs(starts_ns - starts_now_ns) / 2
-            most_ns = max(starts_ns + unsure_ns, self._starts_ns(change, first_counts=True))
-            least_ns = max(starts_ns - unsure_ns, min(starts_now_ns, 0.0))
-            self._estimates[key] = Estimate(
-                self._whole_ns / (usual_ns + starts_ns),
-                self._whole_ns / (slowest_ns + most_ns),
-                self._whole_ns / max(fastest_ns + least_ns, 1.0),
-            )
-        return self._estimates[key]
+        ends = [self._steady_ns(change, guess) for guess in self.guesses]
+        usual_ns = math.sqrt(ends[0][0] * ends[0][1])
+        low, high = self._real.bounds
+        work_ns, real_ns = of.work_of(self.costs), self._real.value
+        noise = math.hypot(
+            (high - low) / 2 / real_ns,
+            float(work_ns.std()) / math.sqrt(len(work_ns)) / max(work_ns.mean(), 1.0),
+        )
+        # What is lost is known no better, which matters as far as a change takes it away.
+        part = min(abs(real_ns - usual_ns) / max(real_ns - self._ideal_ns, 1.0), 1.0)
+        noise = max(part * noise, min(noise, USUAL_ERROR))
+        further = ERROR_OF_CHANGE * abs(math.log(real_ns / usual_ns))
+        crowded = CROWDED_ERROR * _crowding(costs, settings, usual_ns)
+        error = math.hypot(USUAL_ERROR + further, noise, crowded)
+        slower = (max(most / usual_ns - 1, 0.0) for _, most in ends)
+        faster = (max(usual_ns / least - 1, 0.0) for least, _ in ends)
+        slowest_ns = usual_ns * (1 + math.hypot(error, *slower))
+        fastest_ns = usual_ns / (1 + math.hypot(error, *faster))
+        unsure_ns = abs(starts_ns - starts_now_ns) / 2
+        most_ns = max(starts_ns + unsure_ns, self._starts_ns(change, first_counts=True))
+        least_ns = max(starts_ns - unsure_ns, min(starts_now_ns, 0.0))
+        return Estimate(
+            self._whole_ns / (usual_ns + starts_ns),
+            self._whole_ns / (slowest_ns + most_ns),
+            self._whole_ns / max(fastest_ns + least_ns, 1.0),
+        )
 
     def throughput(self, change: Change = AS_IT_IS) -> Estimate:
         """Samples per second over whole epochs, or batches where samples are not known."""
