@@ -234,8 +234,8 @@ def arms_of(run: Run) -> dict[str, Columns]:
 
 def samples_known(arm: Columns) -> bool:
     """Whether all samples are known, and some are in each block."""
-    known = len(arm) > 0 and bool((arm.samples != UNKNOWN).all())
-    return known and bool(np.bincount(arm.block, arm.samples).all())
+    are_known = (arm.samples != UNKNOWN).all()
+    return bool(are_known and np.bincount(arm.block, arm.samples).all())
 
 
 def _strata(tables: Tables, alternates: bool, of_epochs: bool) -> list[tuple[str, ...]]:
