@@ -27,7 +27,7 @@ Tables: TypeAlias = Mapping[str, Columns]
 FEWEST_UNITS, MOST_UNITS = 6, 30
 """Fewer pairs are divided into parts; more are left out several at a time, which takes less time,
 and Student's t hardly changes."""
-MOST_POINTS = 400
+MOST_POINTS = 200
 """A slope is that of so many points of a series at most, evenly chosen: it takes all pairs."""
 MOST_FREEDOM = 200.0
 COVERED, SIGMAS = 0.95, 1.96
