@@ -13,9 +13,8 @@ from loadeval.cli.console import AsJson, Figure, errors_printed, print_json, say
 from loadeval.data.folder import logs_in
 from loadeval.data.log import read_run
 from loadeval.data.run import Run
-from loadeval.model.changes import asked_for
 from loadeval.model.model import Model
-from loadeval.model.whatif import predicted
+from loadeval.model.whatif import whatif as ask
 from loadeval.report.as_json import as_json as plain
 from loadeval.report.report import training
 from loadeval.report.text import show
@@ -57,21 +56,21 @@ def whatif(  # noqa: PLR0913 - an option for each setting
     Without options, for each number of workers; with some, for these settings. Nothing is
     measured: the batches of the run are simulated by the rules of PyTorch's DataLoader.
     """
-    settings = {
-        "num_workers": num_workers,
-        "prefetch_factor": prefetch_factor,
-        "batch_size": batch_size,
-        "cpus": cpus,
-        "in_order": in_order,
-    }
-    parts = _parts(faster or ())
+    given, parts = (num_workers, prefetch_factor, batch_size, cpus, in_order), _parts(faster or ())
     with errors_printed():
         if output is not None:
             from loadeval.report import charts as _  # noqa: F401, PLC0415 - it says what to install
         model, asked = Model.of(_read(run)), None
-        if parts or any(value is not None for value in settings.values()):
-            change = asked_for(settings, parts, model.settings, model.costs, model.parts)
-            asked = predicted(model, change)
+        if parts or any(value is not None for value in given):
+            asked = ask(
+                model,
+                num_workers=num_workers,
+                prefetch_factor=prefetch_factor,
+                batch_size=batch_size,
+                cpus=cpus,
+                in_order=in_order,
+                faster=parts,
+            )
         if output is not None:
             plot_worker_curve(model, output, asked)
     if as_json:

@@ -17,16 +17,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from loadeval.data.columns import Columns
-from loadeval.data.run import Run
-from loadeval.estimate.cautions import BY_BATCH, MACHINE_FACTS, differs
-from loadeval.estimate.gap import (
-    arms_of,
-    gap,
-    means_of,
-    samples_known,
-    throughput,
-)
-from loadeval.estimate.stats import Estimate, Jackknife
+from loadeval.data.redaction import is_hidden
+from loadeval.data.run import NOT_RECORDED, Run
+from loadeval.estimate.gap import arms_of, gap, means_of, samples_known, throughput
+from loadeval.estimate.stats import Estimate, Tables, jackknife
 from loadeval.estimate.steady import pairs_that_count
 from loadeval.estimate.verdict import FEWEST_BATCHES, Outcome, gate
 
@@ -38,6 +32,9 @@ Twice the default of Criterion.rs, whose benchmarks do less with the machine tha
 """
 EQUAL_WITHIN = 0.10
 """Nothing is concluded from a wider interval of the time lost either."""
+BY_BATCH = "batches are compared as if equally large"
+MACHINE_FACTS = ("host", "cpus_usable")
+"""What tells machines apart."""
 NOT_SETTINGS = {"adapter", "made_by", "made_at", "setting_names", "overrides", "ready_batches"}
 NOT_SETTINGS |= {"dataset_objects", "dataset_object_bytes"}
 """What is known of a loader and nobody sets."""
@@ -129,13 +126,13 @@ def _in_rounds(run: Run, other: Run, by_sample: bool) -> Estimate | None:
         placed = arm.replace(block=np.searchsorted(rounds, pair), place=pair.astype(np.float64))
         return placed.take(np.isin(pair, rounds))
 
-    def figures(tables: Mapping[str, Columns]) -> Sequence[float]:
-        wait, step, other_wait, other_step = means_of(tables, by_sample=by_sample)
-        return [(wait + step) / (other_wait + other_step)]
+    def figures(tables: Tables) -> dict[str, float]:
+        wait, step, own_wait, own_step = means_of(tables, by_sample=by_sample)
+        return {"ratio": (wait + step) / (own_wait + own_step)}
 
     tables = {"real": rounds_of(other), "ideal": rounds_of(run)}
-    sampled = Jackknife(figures, tables, [("real", "ideal")] if len(rounds) > 1 else [])
-    return sampled.estimate(sampled.values[0], positive=True)
+    together = [("real", "ideal")] if len(rounds) > 1 else []
+    return jackknife(figures, tables, together, ("ratio",))["ratio"]
 
 
 def about_backends(backends: Mapping[str, Run]) -> Iterator[str]:
@@ -229,34 +226,32 @@ def before_after(before: Run, now: Run) -> BeforeAfter:
     steady = compared(now_rates.get("real"), before_rates.get("real"))
     # Whole epochs are judged, if two starts or more of each run tell what these differ by. Where
     # they differ too much to decide, a steady state that is slower all the same is enough.
-    judged, period, pace = epochs.ratio, "over whole epochs", _pace_of(epochs.ratio)
-    is_slower = pace == "undecided" and _pace_of(steady.ratio) == "slower"
-    of_steady = judged is None or judged.low is None or is_slower
-    if of_steady:
-        judged, period, pace = steady.ratio, "in the steady state", _pace_of(steady.ratio)
+    paces = _pace_of(epochs.ratio), _pace_of(steady.ratio)
+    of_steady = epochs.ratio is None or epochs.ratio.low is None or paces == ("undecided", "slower")
+    judged, pace = (steady.ratio, paces[1]) if of_steady else (epochs.ratio, paces[0])
+    period = "in the steady state" if of_steady else "over whole epochs"
     says, objection = f"not measured, {period}", ""
     if judged is not None:
         says = f"{judged:times} of its throughput, {period}"
     counts = now_gap.real_batches, before_gap.real_batches
     if min(counts) < FEWEST_BATCHES:
-        pace, objection = (
-            "undecided",
-            (
-                f"too few batches: {counts[0]:,} now and {counts[1]:,} before, and each needs at "
-                f"least {FEWEST_BATCHES}"
-            ),
+        pace = "undecided"
+        objection = (
+            f"too few batches: {counts[0]:,} now and {counts[1]:,} before, and each needs at "
+            f"least {FEWEST_BATCHES}"
         )
     elif judged is None or judged.low is None:
         objection = f"{says}, too few measurements for a 95% CI"
     neither = f"neither beyond {LEAST_CHANGE:.0%} nor within {EQUAL_WITHIN:.0%}"
-    undecided = objection or f"{says}; the 95% CI is {neither}"
     headlines: dict[Pace, str] = {
         "slower": f"Slower than the baseline: {says}",
         "faster": f"Faster than the baseline: {says}",
         "equal": f"As fast as the baseline, within {EQUAL_WITHIN:.0%}: {says}",
-        "undecided": f"Undecided against the baseline: {undecided}",
+        "undecided": (
+            f"Undecided against the baseline: {objection or f'{says}; the 95% CI is {neither}'}"
+        ),
     }
-    changes = tuple(_changes(before, now))
+    changes = tuple(changes_between(before, now))
     cautions = {
         "The runs are from different machines, whose difference counts as one of the runs.": any(
             change.what == "machine" and change.name in MACHINE_FACTS for change in changes
@@ -293,31 +288,35 @@ def _pace_of(judged: Estimate | None) -> Pace:
         return "slower"
     if low > 1 + LEAST_CHANGE:
         return "faster"
-    is_equal = low >= 1 - EQUAL_WITHIN and high <= 1 + EQUAL_WITHIN
-    return "equal" if is_equal else "undecided"
+    return "equal" if low >= 1 - EQUAL_WITHIN and high <= 1 + EQUAL_WITHIN else "undecided"
 
 
-def _changes(before: Run, now: Run) -> Iterator[Changed]:
+def changes_between(before: Run, now: Run) -> Iterator[Changed]:
     """What differs; what is not known of one of the two is no difference."""
     chosen = {**(before.loader.overrides or {}), **(now.loader.overrides or {})}.keys()
-    facts = [
-        _facts(run, [name for name in chosen if name not in TOLD_BY_FACTS]) for run in (before, now)
-    ]
-    for what, earlier in facts[0].items():
-        later = facts[1][what]
-        for name in earlier:
-            if differs(earlier[name], later.get(name)):
-                yield Changed(what, name, earlier[name], later[name])
+    own = [name for name in chosen if name not in TOLD_BY_FACTS]
+    earlier, later = _facts(before, own), _facts(now, own)
+    for what, facts in earlier.items():
+        for name, value in facts.items():
+            then = value, later[what].get(name)
+            unknown = any(fact in (None, NOT_RECORDED) or is_hidden(fact) for fact in then)
+            if then[0] != then[1] and not unknown:
+                yield Changed(what, name, *then)
 
 
 def _facts(run: Run, overrides: Sequence[str]) -> dict[What, dict[str, Any]]:
-    header, loader, environment = run.header, asdict(run.loader), run.header.environment
+    """What is known of a run, of each kind; of settings that it has not, that the program chose."""
+    header, environment, given = run.header, run.header.environment, run.loader.overrides or {}
     packages = environment.get("packages")
-    versions = packages if isinstance(packages, Mapping) else {}
-    own = {name: (run.loader.overrides or {}).get(name, "the program's") for name in overrides}
     return {
-        "loader": {name: loader[name] for name in loader if name not in NOT_SETTINGS} | own,
-        "versions": {"python": environment.get("python"), **versions},
+        "loader": {
+            **{name: fact for name, fact in asdict(run.loader).items() if name not in NOT_SETTINGS},
+            **{name: given.get(name, "the program's") for name in overrides},
+        },
+        "versions": {
+            "python": environment.get("python"),
+            **(packages if isinstance(packages, Mapping) else {}),
+        },
         "machine": {name: environment.get(name) for name in ENVIRONMENT_FACTS},
         "measurement": {"mode": header.mode, "warmup": header.warmup, **header.settings},
     }

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict
 
-from loadeval.data.redaction import is_hidden
-from loadeval.data.run import NOT_RECORDED, Run
+from loadeval.data.run import Run
+from loadeval.estimate.before_after import BY_BATCH, MACHINE_FACTS, changes_between
 from loadeval.estimate.cpus import workers_cpus
 from loadeval.estimate.gap import Gap, arms_of, samples_known
 from loadeval.estimate.metrics import quantities
@@ -19,20 +18,16 @@ LEAST_STARTS_SHARE = 0.02
 """Where an epoch's start and end add less than this share, it hardly matters that they vary."""
 REPLAYED_FACTS = ("backend", "batch_size", "device", "pinned", "length")
 """What replay leaves as it is; its workers are stopped, so their number does not matter."""
-MACHINE_FACTS = ("host", "cpus_usable")
-BY_BATCH = "batches are compared as if equally large"
 MOVES = "the next run may differ by more than the 95% CI"
 LIMITED = (
     (
         "stolen_share",
         0.02,
-        share,
         f"Other virtual machines took {{}} of the CPU time that this one wanted (steal): {MOVES}.",
     ),
     (
         "cgroup_throttled_share",
         0.05,
-        share,
         (
             "The cgroup's CPU limit throttled the processes in {} of its periods: the figures "
             "would differ with another limit."
@@ -41,18 +36,16 @@ LIMITED = (
     (
         "thermal_slowdown_flag",
         0.05,
-        share,
         f"Heat slowed a GPU down for {{}} of the time: {MOVES}. Check its cooling.",
     ),
     (
         "hardware_slowdown_flag",
         0.05,
-        share,
         f"Its hardware slowed a GPU down for {{}} of the time: {MOVES}. Check its power.",
     ),
 )
 """What of the machine moves the figures from one run to the next: a quantity, above what mean of an
-arm it does, and what is said of it, in these words."""
+arm it does, and what is then said of it."""
 
 
 def cautions(gap: Gap, run: Run, ideal: Run | None = None) -> Iterator[str]:
@@ -93,8 +86,6 @@ def not_measured(gap: Gap, run: Run) -> Iterator[str]:
     """What was not measured, and why."""
     loader = run.loader
     if gap.pairs is not None:
-        if gap.speedup is not None and gap.speedup.low is None:
-            yield "No 95% CI: fewer than two whole pairs, or too few batches in them."
         if not any(prefetch.timed for prefetch in run.prefetches) and not gap.of_epochs:
             ready = "all prefetched batches were ready ahead of time"
             why = ready if run.prefetches else "no batches were prefetched"
@@ -119,17 +110,16 @@ def not_measured(gap: Gap, run: Run) -> Iterator[str]:
 
 
 def _about_two_runs(real: Run, ideal: Run) -> Iterator[str]:
-    machines = real.header.environment, ideal.header.environment
-    loaders = asdict(real.loader), asdict(ideal.loader)
-    for what, names, (of_real, of_ideal) in (
-        ("are from different machines", MACHINE_FACTS, machines),
-        ("used different loaders", REPLAYED_FACTS, loaders),
+    changes = list(changes_between(real, ideal))
+    for says, what, names in (
+        ("are from different machines", "machine", MACHINE_FACTS),
+        ("used different loaders", "loader", REPLAYED_FACTS),
     ):
-        for name in names:
-            if differs(of_real.get(name), of_ideal.get(name)):
+        for change in changes:
+            if change.what == what and change.name in names:
                 yield (
-                    f"The two runs {what}: {name.replace('_', ' ')} {of_real[name]} (real), "
-                    f"{of_ideal[name]} (ideal)."
+                    f"The two runs {says}: {change.name.replace('_', ' ')} {change.before} "
+                    f"(real), {change.now} (ideal)."
                 )
     units = real.header.unit, ideal.header.unit
     if units[0] != units[1]:
@@ -142,12 +132,6 @@ def _about_two_runs(real: Run, ideal: Run) -> Iterator[str]:
     )
 
 
-def differs(one: object, other: object) -> bool:
-    """Whether a fact differs; what is not known of one of the two is no difference."""
-    unknown = any(fact in (None, NOT_RECORDED) or is_hidden(fact) for fact in (one, other))
-    return one != other and not unknown
-
-
 def _about_the_machine(run: Run, ideal: Run | None) -> Iterator[str]:
     levels = defaultdict[str, list[float]](list)
     read = {(each.subject, each.name): each.means for each in quantities(run, ideal)}
@@ -156,6 +140,6 @@ def _about_the_machine(run: Run, ideal: Run | None) -> Iterator[str]:
     for arm, cores in read.get(("machine", "stolen_cores"), {}).items():
         if cores and (in_use := read.get(("machine", "cpu_cores"), {}).get(arm)):
             levels["stolen_share"].append(cores / (cores + in_use))
-    for name, least, worded, sentence in LIMITED:
+    for name, least, sentence in LIMITED:
         if (most := max(levels[name], default=0.0)) > least:
-            yield sentence.format(worded(most))
+            yield sentence.format(share(most))

@@ -90,46 +90,50 @@ class Cpus:
 @once_per_run
 def cpus(run: Run) -> Cpus:
     """What was read in `run`."""
-    nothing: ByArm = dict.fromkeys(ARMS)
+    environment, nothing = run.header.environment, dict.fromkeys(ARMS)
     read = {
         each.subject: each.means
         for each in quantities(run)
         if each.name == "cpu_cores" and each.probe == "host"
     }
-    training, workers, machine = (
-        read.get(subject, nothing) for subject in ("process", "workers", "machine")
+    workers: ByArm = read.get("workers", nothing)
+    counts = {name: n for name, n in environment.items() if isinstance(n, int) and n > 0}
+    use = Cpus(
+        usable=counts.get("cpus_usable"),
+        every=counts.get("cpus"),
+        training=read.get("process", nothing),
+        workers=workers,
+        machine=read.get("machine", nothing),
+        # No CPU time at all may mean that the workers are threads of the training process.
+        computing=workers_cpus(run, "real") or workers["real"],
     )
-    # No CPU time at all may mean that the workers are threads of the training process.
-    computing = workers_cpus(run, "real") or workers["real"]
-    counts = {name: n for name, n in run.header.environment.items() if isinstance(n, int) and n > 0}
 
     def allowed(subject: str, name: str = "allowed_cpus") -> int | None:
         """The median of the CPUs that a process was seen to be allowed."""
         values = run.readings.get(("host", subject), Columns({})).get(name, np.empty(0))
-        values = np.sort(values[~np.isnan(values)])
-        return int(values[len(values) // 2]) if len(values) else None
+        values = values[~np.isnan(values)]
+        return int(np.percentile(values, 50, method="higher")) if len(values) else None
 
     own, theirs = allowed("process"), allowed("workers")
     shared = allowed("workers", "shared_allowed_cpus")
     if own is None or theirs is None or shared is None:
-        usable, every = counts.get("cpus_usable"), counts.get("cpus")
-        return Cpus(usable, every, training, workers, machine, computing)
+        return use
     threads = allowed("process", "threads_allowed_cpus") or own
     most = max(own, threads, counts.get("cpus_at_start", 0))
     every = max(allowed("machine") or 0, most, theirs)
     kept_by: KeptBy | None = None
     if theirs < every:
         # OpenMP binds the thread that imports torch to one CPU, maybe before loadeval is imported.
-        is_bound = own < most or (bool(run.header.environment.get("cpu_binding")) and own == 1)
+        is_bound = own < most or (bool(environment.get("cpu_binding")) and own == 1)
         kept_by = "process" if is_bound else "starter"
         if (theirs, shared) != (own, own):
             kept_by = "workers"
-    use = Cpus(own + theirs - shared, every, training, workers, machine, computing)
     if round(use.step or 1.0) > 1:  # each thread of a step may be bound to a CPU of its own
         own, shared = threads, min(theirs, threads)
     return replace(
         use,
         usable=own + theirs - shared,
+        every=every,
         own=own,
         theirs=theirs,
         shared=shared,

@@ -18,10 +18,8 @@ from loadeval.estimate.steady import (
     warmup_of,
 )
 
-OUTLIER_TIMES_MEDIAN = 2
-"""An iteration (wait + step) that counts is an outlier over so many times its arm's median."""
-FEWEST_FOR_OUTLIERS = 20
-"""Iterations before which that median is not trusted."""
+OUTLIER_TIMES_MEDIAN, FEWEST_FOR_OUTLIERS = 2, 20
+"""An iteration is an outlier over so many times the median, which takes so many of them."""
 
 
 def first_waits(run: Run) -> Columns:
@@ -31,9 +29,7 @@ def first_waits(run: Run) -> Columns:
     epoch whose first batch was ready when the loader was wrapped has no epoch start to tell.
     """
     steps = run.steps
-    first = steps.batch == 0
-    if run.loader.ready_batches:
-        first &= steps.epoch > 0
+    first = (steps.batch == 0) & ((steps.epoch > 0) | (not run.loader.ready_batches))
     if run.header.mode == "alternate":
         first &= steps.arm == ARMS.index("real")
     return Columns({"epoch": steps.epoch[first], "wait_ns": steps.wait_ns[first]})
@@ -41,14 +37,14 @@ def first_waits(run: Run) -> Columns:
 
 def ends_ns(run: Run) -> dict[int, int | None]:
     """How long each epoch that was served to its end took to end, None where that is not known."""
-    ends = {end.epoch: end.wait_ns for end in run.ends if end.cause == "exhausted"}
     prefetched = {each.epoch: each.end_ns for each in run.prefetches if each.end_ns is not None}
-    return ends | {epoch: prefetched[epoch] for epoch in ends.keys() & prefetched.keys()}
+    ends = (end for end in run.ends if end.cause == "exhausted")
+    return {end.epoch: prefetched.get(end.epoch, end.wait_ns) for end in ends}
 
 
 @once_per_run
 def starts_of(run: Run) -> Columns | None:
-    """How epochs begin and end: `epoch`, the first `batches`, and the `ns` that they took.
+    """How `epochs` begin and end, a row each: the first `batches`, and the `ns` that they took.
 
     `ns` are their waits and steps, and the wait that ends the epoch. The first batches are those
     that the steady part leaves out, as far as they were served in order, before anything was
@@ -70,15 +66,15 @@ def starts_of(run: Run) -> Columns | None:
         if whole.get(epoch) in pairs and steps.arm[rows.start] == real:
             # A step that was left out, or still open, is taken to be like others.
             steps_ns = step_ns[closed[rows]].mean() * len(step_ns) if closed[rows].any() else 0.0
-            blocks.append((epoch, len(step_ns), wait_ns.sum() + steps_ns + end_ns, whole[epoch]))
+            blocks.append((1, len(step_ns), wait_ns.sum() + steps_ns + end_ns, whole[epoch]))
         count = int(np.logical_and.accumulate(plain[rows]).sum())
         was_ready = not epoch and run.loader.ready_batches
         if not was_ready and (count or not first):  # without a warm-up they are steady
-            begun.append((epoch, count, (wait_ns + step_ns)[:count].sum() + end_ns))
-    if not blocks and length_of_epochs(run) is None:
+            begun.append((1, count, (wait_ns + step_ns)[:count].sum() + end_ns))
+    if not blocks and (not begun or length_of_epochs(run) is None):
         return None
-    names, rows_of = ("epoch", "batches", "ns", "pair"), np.array(blocks or begun).T
-    return Columns(dict(zip(names, rows_of, strict=False))) if len(rows_of) else None
+    columns = np.array(blocks or begun).T
+    return Columns(dict(zip(("epochs", "batches", "ns", "pair"), columns, strict=False)))
 
 
 @once_per_run
@@ -91,23 +87,24 @@ def epochs(run: Run) -> Columns:
     that were kept. NaN is not known.
     """
     ends, arm = ends_ns(run), ARMS.index("ideal" if run.header.mode == "replay" else "real")
-    rows: list[tuple[float, ...]] = []
-    for epoch, of_rows in rows_of_epochs(run).items():
-        of_epoch = run.steps.take(of_rows).where(arm=arm)
-        if not len(of_epoch):
-            continue
-        closed = of_epoch.take(of_epoch.step_ns != UNKNOWN)
-        iteration_ns = closed.wait_ns + closed.step_ns
-        total_ns = int(of_epoch.wait_ns.sum() + closed.step_ns.sum()) + (ends.get(epoch) or 0)
-        mean_ns = float(iteration_ns.mean()) if len(iteration_ns) else np.nan
-        std_ns = float(iteration_ns.std(ddof=1)) if len(iteration_ns) > 1 else np.nan
-        is_known = (of_epoch.samples != UNKNOWN).all()
-        samples, per_s = float(of_epoch.samples.sum()), SECOND_NS / (total_ns or np.nan)
-        rates = samples * per_s if is_known else np.nan, len(of_epoch) * per_s
-        rows.append((epoch, len(of_epoch), total_ns, mean_ns, std_ns, *rates))
     names = ("epoch", "batches", "total_ns", "mean_ns", "std_ns", "samples_per_s", "batches_per_s")
-    columns = map(np.array, zip(*rows, strict=True))
-    return Columns(dict(zip(names, columns, strict=True))) if rows else Columns.empty(names)
+    rows = []
+    for epoch, of_rows in rows_of_epochs(run).items():
+        steps = run.steps.take(of_rows).where(arm=arm)
+        if not len(steps):
+            continue
+        closed = steps.take(steps.step_ns != UNKNOWN)
+        iteration_ns = closed.wait_ns + closed.step_ns
+        total_ns = int(steps.wait_ns.sum() + closed.step_ns.sum()) + (ends.get(epoch) or 0)
+        mean_ns = iteration_ns.mean() if len(closed) else np.nan
+        std_ns = iteration_ns.std(ddof=1) if len(closed) > 1 else np.nan
+        samples = steps.samples.sum() if (steps.samples != UNKNOWN).all() else np.nan
+        per_s = SECOND_NS / (total_ns or np.nan)
+        rates = samples * per_s, len(steps) * per_s
+        rows.append((epoch, len(steps), total_ns, mean_ns, std_ns, *rates))
+    if not rows:
+        return Columns.empty(names)
+    return Columns(dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True)))
 
 
 def workers_started(run: Run) -> int | None:
@@ -115,13 +112,13 @@ def workers_started(run: Run) -> int | None:
 
     Workers that stay alive are started once, others in each epoch.
     """
-    loader = run.loader
+    loader, seen = run.loader, len(run.worker_starts)
     if loader.workers is None:
         return None
     if loader.workers and loader.start_method is None:
-        return len(run.worker_starts) or None  # they may be threads
+        return seen or None  # they may be threads
     times = 1 if loader.persistent_workers else len(epoch_lengths(run))
-    return max(loader.workers * times, len(run.worker_starts))
+    return max(loader.workers * times, seen)
 
 
 @once_per_run
@@ -142,14 +139,14 @@ def outliers(run: Run) -> Columns:
     worker = np.full(len(steps), UNKNOWN)
     if len(stages):
         # In an alternating run the loader numbers batches otherwise than training gets them.
-        by_time = np.argsort(stages.delivered_ns, kind="stable")
+        stages = stages.take(np.argsort(stages.delivered_ns, kind="stable"))
         came_ns = steps.request_ns + steps.wait_ns
-        last = np.searchsorted(stages.delivered_ns[by_time], came_ns, side="right") - 1
-        given = by_time[last.clip(0)]
-        own = (last >= 0) & (stages.delivered_ns[given] >= steps.request_ns)
-        worker = np.where(own, stages.worker[given], UNKNOWN)
-    names = ("epoch", "batch", "request_ns", "wait_ns", "step_ns")
-    of_batch = {name: steps[name] for name in names}
+        last = np.searchsorted(stages.delivered_ns, came_ns, side="right") - 1
+        own = (last >= 0) & (stages.delivered_ns[last] >= steps.request_ns)
+        worker = np.where(own, stages.worker[last], UNKNOWN)
+    of_batch = {
+        name: steps[name] for name in ("epoch", "batch", "request_ns", "wait_ns", "step_ns")
+    }
     times_median = iteration_ns[slow] / median_ns
     return Columns(
         {"row": of_arm[slow], **of_batch, "times_median": times_median, "worker": worker}

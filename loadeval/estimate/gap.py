@@ -6,13 +6,12 @@
 
 Where both arms alternate in one run, each real time stands beside the ideal iteration at its place
 in the run, interpolated between the ideal blocks around it: what slows both is gone. Every figure
-below is calculated with all that was measured, and without each pair: see `Jackknife`.
+is calculated with all that was measured, and without each pair: see `jackknife`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,14 +20,12 @@ from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import ARMS, SECOND_NS, Run
 from loadeval.errors import UsageError
 from loadeval.estimate.epochs import starts_of
-from loadeval.estimate.stats import Estimate, Jackknife
+from loadeval.estimate.stats import Estimate, Tables, jackknife
 from loadeval.estimate.steady import length_of_epochs, once_per_run, pairs_that_count, steady
 from loadeval.words import whole_share
 
-FEWEST_TIMES = 8
-"""Fewer batches of an arm have no interval."""
-FEWEST_PAIRS = 2
-"""With fewer pairs there is no interval. The second has its arms in the reversed order."""
+FEWEST_TIMES, FEWEST_PAIRS = 8, 2
+"""Fewer batches of an arm, or pairs, have no interval. The second pair has its arms reversed."""
 TIMED = ("wait_ns", "step_ns", "samples")
 NEVER_NEGATIVE = ("real", "ideal", "whole", "speedup", "steady_speedup")
 
@@ -111,13 +108,10 @@ def gap(run: Run, ideal: Run | None = None) -> Gap:
         _check_modes(run, ideal)
     alternates = run.header.mode == "alternate"
     tables = arms_of(run) | ({} if ideal is None else arms_of(ideal))
-    counts = {name: len(tables[name]) if name in tables else 0 for name in ARMS}
+    counts = {arm: len(tables.get(arm, ())) for arm in ARMS}
     size = None
-    if (
-        (ideal is None or run.header.unit == ideal.header.unit)
-        and counts["real"]
-        and all(map(samples_known, tables.values()))
-    ):
+    count_alike = ideal is None or run.header.unit == ideal.header.unit
+    if counts["real"] and count_alike and all(map(samples_known, tables.values())):
         size = float(tables["real"].samples.mean())
     starts, length = starts_of(run) if counts["real"] else None, length_of_epochs(run) or 1.0
     of_epochs = starts is not None and "pair" in starts
@@ -125,45 +119,41 @@ def gap(run: Run, ideal: Run | None = None) -> Gap:
         block = np.arange(len(starts))
         if of_epochs:
             block = np.searchsorted(pairs_that_count(run), starts.pair)
-        tables["starts"] = starts.replace(block=block, epochs=np.ones(len(starts)))
+        tables["starts"] = starts.replace(block=block)
 
-    def figures(tables: Mapping[str, Columns]) -> Sequence[float]:
-        means = [mean * (size or 1.0) for mean in means_of(tables, by_sample=size is not None)]
-        starts = tables.get("starts")
-        if starts is None:
-            return *means, 0.0
-        first = float(starts.batches.sum())
-        beyond_ns = float(starts.ns.sum()) - first * (means[0] + means[1])
-        return *means, beyond_ns / (first if of_epochs else length * float(starts.epochs.sum()))
+    def figures(tables: Tables) -> dict[str, float]:
+        means = np.array(means_of(tables, by_sample=size is not None)) * (size or 1.0)
+        real_wait, real_step, ideal_wait, ideal_step = means
+        real, ideal = real_wait + real_step, ideal_wait + ideal_step
+        waiting, contention, beyond = real_wait - ideal_wait, real_step - ideal_step, 0.0
+        if starts is not None:
+            first = tables["starts"].batches.sum()
+            epochs = first if of_epochs else length * tables["starts"].epochs.sum()
+            beyond = (tables["starts"].ns.sum() - first * real) / epochs
+        return {
+            "real": real,
+            "ideal": ideal,
+            "waiting": waiting if counts["ideal"] else real_wait,
+            "contention": contention,
+            "starts": math.nan if starts is None else beyond,
+            "whole": real + beyond,
+            "lost": waiting + contention + beyond,
+            "speedup": (real + beyond) / ideal,
+            "steady_speedup": real / ideal,
+            "real_wait": real_wait,
+            "real_step": real_step,
+            "ideal_wait": ideal_wait,
+        }
 
-    sampled = Jackknife(figures, tables, _strata(tables, alternates, of_epochs))
-    real_wait, real_step, ideal_wait, ideal_step, starts_ns = sampled.values
-    real_ns, ideal_ns = real_wait + real_step, ideal_wait + ideal_step
-    waiting, contention, whole = real_wait - ideal_wait, real_step - ideal_step, real_ns + starts_ns
-    rows = {
-        "real": real_ns,
-        "ideal": ideal_ns,
-        "waiting": waiting if "ideal" in tables else real_wait,
-        "contention": contention,
-        "starts": starts_ns if starts is not None else np.array([math.nan]),
-        "whole": whole,
-        "lost": waiting + contention + starts_ns,
-        "speedup": whole / ideal_ns,
-        "steady_speedup": real_ns / ideal_ns,
-        "real_wait": real_wait,
-        "real_step": real_step,
-        "ideal_wait": ideal_wait,
-    }
-    known = {
-        name: None if math.isnan(row[0]) else sampled.estimate(row, positive=name in NEVER_NEGATIVE)
-        for name, row in rows.items()
-    }
-    if known["starts"] and not of_epochs and len(tables["starts"]) == 1:
-        known["starts"] = Estimate(known["starts"].value)  # it counts as it was seen
-    speedup, ideal_mean, alone = known["speedup"], known["ideal"], _loader_alone(run, size)
+    made = jackknife(figures, tables, _strata(tables, alternates, of_epochs), NEVER_NEGATIVE)
+    if starts is not None and len(starts) == 1 and not of_epochs:
+        made["starts"] = Estimate(made["starts"].value)  # it counts as it was seen
+    known = {name: None if math.isnan(each.value) else each for name, each in made.items()}
+    speedup, ideal_time, alone = known["speedup"], known["ideal"], _loader_alone(run, size)
+    loads_ahead = 0 not in (run.loader.workers, run.loader.prefetch_depth)
     required = None
-    if speedup and alone and alone.value and ideal_mean and loads_ahead(run):
-        required = alone / ideal_mean
+    if loads_ahead and speedup and ideal_time and alone and alone.value:
+        required = alone / ideal_time
     idle_ns = run.steps.gpu_idle_ns[steady(run, "real")]
     idle_ns = idle_ns[idle_ns != UNKNOWN]
     return Gap(
@@ -179,11 +169,6 @@ def gap(run: Run, ideal: Run | None = None) -> Gap:
         epochs=0 if starts is None else len(starts),
         gpu_idle=float(idle_ns.mean()) if len(idle_ns) else None,
     )
-
-
-def loads_ahead(run: Run) -> bool:
-    """Whether the loader may work while a step runs."""
-    return 0 not in (run.loader.workers, run.loader.prefetch_depth)
 
 
 def throughput(gap: Gap, by_sample: bool = True) -> dict[str, Estimate]:
@@ -202,9 +187,7 @@ def throughput(gap: Gap, by_sample: bool = True) -> dict[str, Estimate]:
         "loader_only": gap.loader_only,
     }
     amount = SECOND_NS * ((by_sample and gap.samples_per_batch) or 1.0)
-    return {
-        name: amount / time_ns for name, time_ns in times_ns.items() if time_ns and time_ns.value
-    }
+    return {name: amount / each for name, each in times_ns.items() if each and each.value}
 
 
 def _check_modes(real: Run, ideal: Run) -> None:
@@ -251,13 +234,11 @@ def arms_of(run: Run) -> dict[str, Columns]:
 
 def samples_known(arm: Columns) -> bool:
     """Whether all samples are known, and some are in each block."""
-    known = len(arm) > 0 and bool((arm.samples != UNKNOWN).all())
-    return known and bool(np.bincount(arm.block, arm.samples).all())
+    are_known = (arm.samples != UNKNOWN).all()
+    return bool(are_known and np.bincount(arm.block, arm.samples).all())
 
 
-def _strata(
-    tables: Mapping[str, Columns], alternates: bool, of_epochs: bool
-) -> list[tuple[str, ...]]:
+def _strata(tables: Tables, alternates: bool, of_epochs: bool) -> list[tuple[str, ...]]:
     """What was measured together; nothing where there is too little for an interval."""
     arms = [name for name in ARMS if name in tables]
     is_short = any(len(tables[name]) < FEWEST_TIMES for name in arms) and not of_epochs
@@ -270,7 +251,7 @@ def _strata(
     return [*strata, ("starts",)] if len(tables.get("starts", ())) > 1 else strata
 
 
-def means_of(tables: Mapping[str, Columns], *, by_sample: bool) -> list[float]:
+def means_of(tables: Tables, *, by_sample: bool) -> list[float]:
     """The mean real wait and step, and the mean ideal ones, per sample or batch.
 
     They are ratios of sums, never means of ratios. Where both arms alternate, ideal blocks are
@@ -323,12 +304,11 @@ def _loader_alone(run: Run, size: float | None) -> Estimate | None:
     return alone * size if by_sample and size else alone
 
 
-def mean_of(times: Columns, *, positive: bool = True) -> Estimate:
-    """The mean of `total_ns` for each `amount`, the ratio of their sums: see Jackknife."""
+def mean_of(times: Columns) -> Estimate:
+    """The mean of `total_ns` for each `amount`, the ratio of their sums: see jackknife."""
 
-    def mean(tables: Mapping[str, Columns]) -> Sequence[float]:
-        return [float(tables["times"].total_ns.sum() / tables["times"].amount.sum())]
+    def figures(tables: Tables) -> dict[str, float]:
+        return {"mean": float(tables["times"].total_ns.sum() / tables["times"].amount.sum())}
 
     strata = [("times",)] if len(times) >= FEWEST_TIMES else []
-    sampled = Jackknife(mean, {"times": times}, strata)
-    return sampled.estimate(sampled.values[0], positive=positive)
+    return jackknife(figures, {"times": times}, strata, ("mean",))["mean"]

@@ -4,10 +4,9 @@ Of the workers PSS counts, without mapped files, which the system may drop. Of t
 anonymous memory does, for its PSS also rises while its workers copy what they shared with it. RSS
 stands in where the system told no better.
 
-The slope is Theil's and Sen's. Memory also grows when a run starts up, and steps up now and then.
-So the readings are halved: the slope is that of the second half, and growth is only reported when
-the first half grows too, which one step, at whatever time, cannot do to both. Where a worker comes
-or goes a new stretch begins, and nothing is concluded from one to the next.
+Memory also grows when a run starts up, and steps up now and then. So growth is that of the second
+half, where the first one grows too: one step cannot do that to both. Where a worker comes or goes a
+new stretch begins, and nothing is concluded from one to the next.
 """
 
 from __future__ import annotations
@@ -21,21 +20,17 @@ from loadeval.data.columns import UNKNOWN, Columns, Values
 from loadeval.data.run import Run
 from loadeval.estimate.stats import Estimate, slope
 
+HOUR_NS = 3.6e12
 LEAST_SHARE = 0.01
 """Growth by less than this share of the total memory in an hour does not matter."""
-MOST_POINTS = 200
-"""At most so many readings of a half count: a slope takes all pairs of them."""
-EVEN = 0.5
-"""Growth is even if the last is at least this share of the fastest."""
-HOUR_NS = 3.6e12
-PAGE = 4096
-"""Forked memory is copied in pages of so many bytes, also where large ones are in use."""
-MOST_FAULT_NS = 10_000
-"""A page fault is taken to need no more kernel time; 1 to 4 us are usual."""
+PAGE, MOST_FAULT_NS = 4096, 10_000
+"""Forked memory is copied in pages of so many bytes, also where large ones are in use. A fault is
+taken to need no more kernel time: 1 to 4 us are usual."""
 FEWEST_READINGS = 5
 """Of fewer nobody can tell growth from a start: memory is read after 0, 0.5, 1, 2 and 4 s."""
-LATEST = 3
-"""Growth between so many of the last readings goes on, where it is even."""
+LATEST, EVEN = 3, 0.5
+"""Growth between so many of the last readings goes on, where the last is as large a share of the
+fastest."""
 
 
 class Growth(NamedTuple):
@@ -73,8 +68,8 @@ def growth(run: Run, subject: str) -> Growth:
     started, alive = table.get("started_workers", none), table.get("alive_workers", none)
     cuts = np.flatnonzero((np.diff(started) != 0) | (np.diff(alive) != 0)) + 1
     stretches = [*zip(np.split(hours, cuts), np.split(used, cuts), strict=True)]
-    first = slope([_thinned(t[: len(t) // 2], used[: len(t) // 2]) for t, used in stretches])
-    second = slope([_thinned(t[len(t) // 2 :], used[len(t) // 2 :]) for t, used in stretches])
+    first = slope([(t[: len(t) // 2], used[: len(t) // 2]) for t, used in stretches])
+    second = slope([(t[len(t) // 2 :], used[len(t) // 2 :]) for t, used in stretches])
     if first is None or second is None or None in (first.low, second.low):
         few = f"too few memory readings for a trend ({len(used)}); run for some minutes"
         return Growth(subject, few)
@@ -93,11 +88,6 @@ def growth(run: Run, subject: str) -> Growth:
     else:
         says, grows = "it grows", True
     return Growth(subject, says, grows, second, limit_bytes)
-
-
-def _thinned(times: Values, values: Values) -> tuple[Values, Values]:
-    every = -(-len(times) // MOST_POINTS) or 1
-    return times[::every], values[::every]
 
 
 def memory_there(run: Run) -> int | None:

@@ -22,8 +22,6 @@ MOSTLY = 0.9
 """An arm must have this share of the time that a reading is about."""
 FEWEST_BATCHES = 4
 """Of fewer nothing is said of padding."""
-MOST_POINTS = 400
-"""A slope is that of so many batches of an arm at most: it takes all pairs of them."""
 
 
 class Level(NamedTuple):
@@ -166,11 +164,7 @@ def padding(run: Run) -> PaddingShare | None:
     positions, steps = positions[known], steps.take(rows[known])
     on_gpu = len(steps) > 0 and (steps.gpu_step_ns != UNKNOWN).all()
     step_ns = (steps.gpu_step_ns if on_gpu else steps.step_ns).astype(np.float64)
-    few = [
-        arm[:: -(-len(arm) // MOST_POINTS) or 1]
-        for arm in map(np.flatnonzero, (steps.arm == 0, steps.arm == 1))
-    ]
-    each_ns = slope([(positions[arm], step_ns[arm]) for arm in few])
+    each_ns = slope([(positions[arm], step_ns[arm]) for arm in (steps.arm == 0, steps.arm == 1)])
     if each_ns is None or each_ns.low is None or each_ns.low <= 0:
         return figures
     rest_ns = max(float(np.median(step_ns - each_ns.value * positions)), 0.0)

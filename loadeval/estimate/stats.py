@@ -1,35 +1,37 @@
 """Estimates with their 95% intervals, and how they are made.
 
-One method makes every interval. What was measured comes in units: the pairs of an alternating run,
-or consecutive parts of one that has fewer than six. The figure is computed once more without each
-unit. How far that moves it is its error (the jackknife: Tukey, Annals of Mathematical Statistics
-29, 1958), with Student's t of one degree of freedom less than units; where the figure is a mean by
-pair, this is Student's t over the pairs. Units that were measured apart, as two runs are, have
-errors that add up (Satterthwaite, Biometrics Bulletin 2, 1946). Ratios, and what else cannot be
-negative, have their intervals on the logarithmic scale. No random numbers are drawn.
+One method makes every interval, the jackknife: docs/how-it-measures.md has it with its sources.
+What was measured comes in units: the pairs of an alternating run, or parts of pairs where there are
+fewer than six. A figure is computed once more without each unit, and how far that moves it is its
+error. Units that were measured apart, as two runs are, have errors that add up. No random numbers
+are drawn.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 
 from loadeval.data.columns import Column, Columns, Values
 from loadeval.words import FORMATS
 
-FEWEST_UNITS = 6
-"""Fewer pairs are divided into parts, so that there are as many."""
-MOST_UNITS = 30
-"""More pairs are left out several at a time: Student's t hardly changes, and it takes less time."""
+Tables: TypeAlias = Mapping[str, Columns]
+"""Tables of what was measured, by their name."""
+
+FEWEST_UNITS, MOST_UNITS = 6, 30
+"""Fewer pairs are divided into parts; more are left out several at a time, which takes less time,
+and Student's t hardly changes."""
+MOST_POINTS = 200
+"""A slope is that of so many points of a series at most, evenly chosen: it takes all pairs."""
 MOST_FREEDOM = 200.0
-COVERED = 0.95
-SIGMAS = 1.96
-"""Standard deviations of the normal distribution that hold 95% of it."""
+COVERED, SIGMAS = 0.95, 1.96
+"""What an interval holds, and the standard deviations of the normal distribution that do so."""
 MOST_EXPONENT = 700.0
 """An interval so wide that exp would overflow is as good as one without bounds."""
 
@@ -60,9 +62,8 @@ class Estimate:
         if not spec:
             return str(self)
         text = FORMATS.get(spec) or f"{{:{spec}}}".format
-        if self.low is None or self.high is None:
-            return text(self.value)
-        return f"{text(self.value)} [{text(self.low)}, {text(self.high)}]"
+        interval = "" if self.low is None else f" [{', '.join(map(text, self.bounds))}]"
+        return text(self.value) + interval
 
     def __add__(self, other: Estimate | float) -> Estimate:
         return self._with(other, operator.add)
@@ -114,60 +115,71 @@ def _estimate(value: Estimate | float) -> Estimate:
     return value if isinstance(value, Estimate) else Estimate(value, value, value)
 
 
-class Jackknife:
-    """Figures of everything that was measured, and of everything but each unit of it.
+def jackknife(
+    figures: Callable[[Tables], Mapping[str, float]],
+    tables: Tables,
+    strata: Sequence[Sequence[str]],
+    positive: Container[str] = (),
+) -> dict[str, Estimate]:
+    """What `figures` says of tables, with intervals by what it says without each unit of them.
 
-    `compute` makes the figures of tables by their name. Tables of one stratum are measured
-    together: their column `block` numbers the pair, from 0, and what `compute` gets of them has the
-    sums of the other columns for each unit. `values` has a row for each figure, whose first entry
-    is of everything; what is calculated of such rows is again one. Without a stratum, or where one
-    has a single unit, nothing tells the error.
+    Tables of one stratum are measured together: their column `block` numbers the pair, from 0, and
+    `figures` gets the sums of the other columns for each unit. Figures that are `positive` have
+    their intervals on the logarithmic scale. Without a stratum, or where one has a single unit,
+    nothing tells the error.
     """
+    tables = dict(tables)
+    for names in strata:
+        summed = _in_units([tables[name] for name in names])
+        tables.update(zip(names, summed, strict=True))
+    made, errors_of = [figures(tables)], list[list[tuple[slice, bool]]]()
+    for names in strata:
+        first = tables[names[0]]
+        are_few, ways = int(first.block.max()) + 1 < FEWEST_UNITS, []
+        for column in ("unit", "block") if are_few else ("unit",):
+            begin, units = len(made), int(first[column].max()) + 1
+            for number in range(units if units > 1 else 0):
+                left = {name: tables[name].take(tables[name][column] != number) for name in names}
+                made.append(figures({**tables, **left}))
+            if units > 1:
+                ways.append((slice(begin, len(made)), column == "block"))
+        errors_of.append(ways)
+    return {
+        name: _with_error(np.array([each[name] for each in made]), errors_of, name in positive)
+        for name in made[0]
+    }
 
-    def __init__(
-        self,
-        compute: Callable[[Mapping[str, Columns]], Sequence[float]],
-        tables: Mapping[str, Columns],
-        strata: Sequence[Sequence[str]],
-    ) -> None:
-        tables = dict(tables)
-        for names in strata:
-            summed = _in_units([tables[name] for name in names])
-            tables.update(zip(names, summed, strict=True))
-        rows = [compute(tables)]
-        self._strata: list[list[tuple[slice, bool]]] = []
-        for names in strata:
-            blocks = int(tables[names[0]].block.max()) + 1
-            ways = []
-            for unit in ("unit", "block") if 1 < blocks < FEWEST_UNITS else ("unit",):
-                first, units = len(rows), int(tables[names[0]][unit].max()) + 1
-                for number in range(units if units > 1 else 0):
-                    left = {name: tables[name].take(tables[name][unit] != number) for name in names}
-                    rows.append(compute({**tables, **left}))
-                ways.append((slice(first, len(rows)), unit == "block"))
-            self._strata.append(ways)
-        self.values: Values = np.array(rows, dtype=np.float64).T
 
-    def estimate(self, values: Values, *, positive: bool = False) -> Estimate:
-        """The estimate that a row makes; a `positive` one on the logarithmic scale."""
-        value = float(values[0])
-        if not self._strata or not ((values > 0) if positive else np.isfinite(values)).all():
-            return Estimate(value)
-        scaled = np.log(values) if positive else values
-        variance = shares = 0.0
-        for ways in self._strata:
-            errors = [error for way in ways if (error := _error(scaled, *way)) is not None]
-            if not errors:
-                return Estimate(value)
-            own, freedom = max(errors, key=lambda error: student(error[1]) * math.sqrt(error[0]))
-            variance += own
-            shares += own**2 / freedom
-        freedom = min(max(variance**2 / shares, 1.0), MOST_FREEDOM) if shares else 1.0
-        half = student(round(freedom, 2)) * math.sqrt(variance)
-        if positive:
-            factor = math.exp(min(half, MOST_EXPONENT))
-            return Estimate(value, value / factor, value * factor)
-        return Estimate(value, value - half, value + half)
+def _with_error(
+    values: Values, errors_of: Sequence[Sequence[tuple[slice, bool]]], positive: bool
+) -> Estimate:
+    """The first of `values`, with the errors that each stratum's others tell.
+
+    Of pairs that are too few, the error is at least that of six pairs which differ as these do.
+    """
+    value = float(values[0])
+    is_known = ((values > 0) if positive else np.isfinite(values)).all()
+    if not is_known or not errors_of or not all(errors_of):
+        return Estimate(value)
+    scaled = np.log(values) if positive else values
+    variance = shares = 0.0
+    for ways in errors_of:
+        errors = []
+        for units, are_pairs in ways:
+            left, count = scaled[units], units.stop - units.start
+            own, freedom = float(((left - left.mean()) ** 2).sum()) * (count - 1) / count, count - 1
+            if are_pairs:
+                own, freedom = own * count / FEWEST_UNITS, FEWEST_UNITS - 1
+            errors.append((student(freedom) * math.sqrt(own), own, freedom))
+        _, own, freedom = max(errors)
+        variance += own
+        shares += own**2 / freedom
+    freedom_of_all = min(max(variance**2 / shares, 1.0), MOST_FREEDOM) if shares else 1.0
+    half = student(round(freedom_of_all, 2)) * math.sqrt(variance)
+    if positive:
+        factor = math.exp(min(half, MOST_EXPONENT))
+        return Estimate(value, value / factor, value * factor)
+    return Estimate(value, value - half, value + half)
 
 
 def _in_units(tables: Sequence[Columns]) -> list[Columns]:
@@ -176,40 +188,22 @@ def _in_units(tables: Sequence[Columns]) -> list[Columns]:
     sizes = [np.bincount(table.block, minlength=count) for table in tables]
     least = min(int(size.min()) for size in sizes)
     parts = 1 if count >= FEWEST_UNITS else max(min(-(-FEWEST_UNITS // count), least), 1)
-    units = min(count * parts, MOST_UNITS)
-    summed = []
+    units, summed = min(count * parts, MOST_UNITS), []
     for table, size in zip(tables, sizes, strict=True):
-        order = np.argsort(table.block, kind="stable")
-        place = np.empty(len(table), np.int64)
-        place[order] = np.arange(len(table)) - np.repeat(np.cumsum(size) - size, size)
-        part = table.block * parts + place * parts // size[table.block]
+        rows = table.take(np.argsort(table.block, kind="stable"))
+        place = np.arange(len(rows)) - np.repeat(np.cumsum(size) - size, size)
+        part = rows.block * parts + place * parts // size[rows.block]
         (known,) = np.nonzero(np.bincount(part))
-        sums = {name: np.bincount(part, table[name])[known] for name in table.names}
+        sums = {name: np.bincount(part, rows[name])[known] for name in rows.names}
         unit = known * units // (count * parts)
         summed.append(Columns({**sums, "block": known // parts, "unit": unit}))
     return summed
 
 
-def _error(values: Values, units: slice, are_pairs: bool) -> tuple[float, float] | None:
-    """The variance of the first of `values`, and its degrees of freedom.
-
-    Of pairs that are too few, the least that six pairs which differ as they do would have.
-    """
-    left, count = values[units], units.stop - units.start
-    if count < 2:  # noqa: PLR2004 - nothing to compare with
-        return None
-    variance = float(((left - left.mean()) ** 2).sum()) * (count - 1) / count
-    if are_pairs:
-        return variance * count / FEWEST_UNITS, FEWEST_UNITS - 1.0
-    return variance, count - 1.0
-
-
 @lru_cache(maxsize=256)
 def student(freedom: float) -> float:
-    """The bound that Student's t of so many degrees of freedom stays within, with 95%.
-
-    With t = sqrt(freedom) tan(a) the density over a is cos(a) ** (freedom - 1).
-    """
+    """The bound that Student's t of so many degrees of freedom stays within, with 95%."""
+    # With t = sqrt(freedom) tan(a) the density over a is cos(a) ** (freedom - 1).
     angles = np.linspace(0.0, math.pi / 2, 20_001)
     density = np.cos(angles) ** (freedom - 1)
     within = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
@@ -226,8 +220,9 @@ def slope(series: Sequence[tuple[Values, Values]]) -> Estimate | None:
     within 1.96 standard deviations of Kendall's S around the median. None where no series has two
     points; without an interval where they are too few for one.
     """
-    slopes, variance = [np.empty(0)], 0
-    for times, values in series:
+    slopes, variance = [np.empty(0)], 0.0
+    for every in series:
+        times, values = (each[:: -(-len(each) // MOST_POINTS) or 1] for each in every)
         earlier, later = np.triu_indices(len(times), 1)
         passed = times[later] - times[earlier]
         known = passed != 0  # a line that is there twice
@@ -238,15 +233,15 @@ def slope(series: Sequence[tuple[Values, Values]]) -> Estimate | None:
     if not len(ordered):
         return None
     value = float(np.median(ordered))
-    lowest = math.floor((len(ordered) - SIGMAS * math.sqrt(variance / 18)) / 2) - 1
+    lowest = math.floor((len(ordered) - SIGMAS * math.sqrt(variance)) / 2) - 1
     if lowest < 0:
         return Estimate(value)
     return Estimate(value, float(ordered[lowest]), float(ordered[len(ordered) - 1 - lowest]))
 
 
-def _kendall(count: int) -> int:
-    """Eighteen times the variance of Kendall's S for so many points, or for ties."""
-    return count * (count - 1) * (2 * count + 5)
+def _kendall(count: int) -> float:
+    """The variance of Kendall's S for so many points, or for ties."""
+    return count * (count - 1) * (2 * count + 5) / 18
 
 
 def spearman(x: Column, y: Column) -> float:
@@ -254,8 +249,8 @@ def spearman(x: Column, y: Column) -> float:
     ranks = []
     for column in (x, y):
         _, which, counts = np.unique(column, return_inverse=True, return_counts=True)
-        last = np.cumsum(counts)
-        ranks.append((2 * last - counts - len(column))[which] / 2)  # their mean is 0
-    x_ranks, y_ranks = ranks
-    scale = math.sqrt(float((x_ranks**2).sum()) * float((y_ranks**2).sum()))
-    return float((x_ranks * y_ranks).sum()) / scale if scale else 0.0
+        if len(counts) < 2:  # noqa: PLR2004 - it is constant
+            return 0.0
+        ranks.append((np.cumsum(counts) - (counts + len(column)) / 2)[which])  # their mean is 0
+    ours, theirs = ranks
+    return float((ours @ theirs) / math.sqrt((ours @ ours) * (theirs @ theirs)))

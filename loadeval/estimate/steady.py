@@ -22,13 +22,13 @@ WITHIN_STEP = "within a step"
 MOST_LEFT_OUT = 0.2
 """What happens in more than this share of the steps is a part of training."""
 FEWEST_LEFT = 3
-"""When training left so many epochs before their end, that is taken for their length."""
+"""Where training left so many epochs before their end, that is their length."""
 FEWEST_IN_BLOCK = 4
 """A pair counts when both its blocks have as many batches, or half of what is usual for them."""
 
 
 def once_per_run(compute: Computes) -> Computes:
-    """`compute`, whose results are kept in the run, and go with it: no run changes."""
+    """`compute`, whose results are kept in the run, and go with it: neither ever changes."""
 
     @wraps(compute)
     def kept(run: Run, *args: object) -> object:
@@ -36,6 +36,8 @@ def once_per_run(compute: Computes) -> Computes:
         key = (compute, *args)
         if key not in results:
             results[key] = compute(run, *args)
+            if isinstance(results[key], np.ndarray):
+                results[key].setflags(write=False)
         return results[key]
 
     return cast("Computes", kept)
@@ -68,12 +70,10 @@ def after_warmup(run: Run, arm: Arm) -> Mask:
 
 @once_per_run
 def pairs_that_count(run: Run) -> Column:
-    """The pairs of an alternating run that were measured whole.
+    """The pairs of an alternating run that were measured whole, where a run may end within one.
 
-    A run often ends within a pair. A pair counts when each of its blocks has at least
-    FEWEST_IN_BLOCK batches, or half of the median block of its arm where that is fewer. Where some
-    blocks are whole epochs, and others are not, only those of the kind count that has more. Where
-    a device's clock told times, batches that it did not time do not count.
+    Where some blocks are whole epochs, and others are not, only those of the kind count that has
+    more. Where a device's clock told times, batches that it did not time do not count.
     """
     steps = run.steps
     whole = list(whole_epochs(run).values())

@@ -22,29 +22,25 @@ from loadeval.estimate.steady import epoch_lengths, length_of_epochs, steady, wh
 from loadeval.words import counted, duration, share, times
 
 MODERATE_SHARE, HIGH_SHARE = 0.05, 0.20
-FEWEST_BATCHES = 20
-"""With fewer measured batches in an arm nothing is concluded."""
-FEWEST_PAIRS = 3
-"""The smallest blocks of fewer pairs have too few batches."""
-USUAL_BATCHES = 250
-"""So many batches of an alternating run nearly always suffice."""
+FEWEST_BATCHES, FEWEST_PAIRS = 20, 3
+"""With fewer measured batches in an arm nothing is concluded; the smallest blocks of fewer pairs
+have no more."""
+USUAL_BATCHES, MORE_EPOCHS = 250, 10
+"""So many more batches nearly always suffice, or epochs where each is a block."""
 LEAST_MORE, MOST_MORE = 2.0, 10.0
 """Times the batches there are that are asked for, where they do not suffice."""
-MORE_EPOCHS = 10
 WIDEST_SHARE = 0.10
 """Nothing is concluded from an interval of the lost share that is wider either way.
 
 The exception is an interval all of which is input-bound, or none.
 """
 ROUNDING = 1e-12
-BUSIEST_SHARE = 0.05
-"""CPU time of the workers in ideal blocks, as a share of these, from which they are not free."""
-TICK_NS = 10_000_000
-"""What CPU times are counted in."""
-STALL_ITERATIONS = 5
-"""A wait is a stall over so many real iterations, and over what the loader's queue can hide."""
-FEWEST_STALLS = 3
-"""Fewer stalls do not tell how often they come."""
+BUSIEST_SHARE, TICK_NS = 0.05, 10_000_000
+"""CPU time of the workers in ideal blocks, as a share of these, from which they are not free; and
+what it is counted in."""
+STALL_ITERATIONS, FEWEST_STALLS = 5, 3
+"""A wait is a stall over so many real iterations, and over what the loader's queue can hide; fewer
+stalls do not tell how often they come."""
 NO_FASTER = 1.005
 """A speed-up under this reads 1.00x."""
 TRUSTED = ("concluded", "stalls too rare", "wide confidence interval")
@@ -203,21 +199,20 @@ def rare_stalls(gap: Gap, run: Run) -> str:
     """
     if gap.real is None:
         return ""
-    steps, counts = run.steps, steady(run, "real")
-    waits_ns, bound_ns = steps.wait_ns[counts], STALL_ITERATIONS * gap.real.value
-    stalls_ns = waits_ns[waits_ns > bound_ns]
-    measured = len(stalls_ns)
+    steps, counts, bound_ns = run.steps, steady(run, "real"), STALL_ITERATIONS * gap.real.value
+    waits_ns, beside_ns = steps.wait_ns[counts], list[np.ndarray]()
     if gap.pairs is not None and gap.ideal is not None:
         # Training would not feel what the queue hides of a wait while prefetching. The first one of
         # an epoch that is a block is its epoch start, and the first of a warm-up waits for the
         # prefetch too.
         whole, hidden_ns = whole_epochs(run), (run.loader.prefetch_depth or 0) * gap.ideal.value
-        beside = [np.array(each.waits_ns[each.epoch in whole :]) for each in run.prefetches]
+        for each in run.prefetches:
+            beside_ns.append(np.array(each.waits_ns[each.epoch in whole :]) - hidden_ns)
         uncounted = (steps.arm == ARMS.index("real")) & ~counts
         follows = np.append(False, uncounted[:-1] & (np.diff(steps.epoch) == 0))
-        beside_ns = np.concatenate([np.empty(0), *beside]) - hidden_ns
-        beside_ns = np.append(beside_ns, steps.wait_ns[uncounted & follows])
-        stalls_ns = np.append(stalls_ns, beside_ns[beside_ns > bound_ns])
+        beside_ns.append(steps.wait_ns[uncounted & follows])
+    seen_ns = np.concatenate([waits_ns, *beside_ns])
+    stalls_ns, measured = seen_ns[seen_ns > bound_ns], int((waits_ns > bound_ns).sum())
     if not len(stalls_ns) or measured >= FEWEST_STALLS:
         return ""
     longest_ns = float(stalls_ns.max())

@@ -31,13 +31,7 @@ from loadeval.errors import UsageError
 from loadeval.estimate.cpus import Cpus
 from loadeval.inside.code import computing_threads
 from loadeval.inside.lanes import loaded
-from loadeval.inside.stages import (
-    Stages,
-    looks,
-    slow_rows,
-    split_of,
-    typical_sample_ns,
-)
+from loadeval.inside.stages import Stages, looks, slow_rows, split_of, typical_sample_ns
 from loadeval.model.simulate import MOST_BATCHES
 
 WORK = ("cpu_ns", "run_queue_ns", "blocked_ns", "read_ns")
@@ -53,39 +47,32 @@ STAGES: Mapping[str, tuple[str, ...]] = {
 
 TINY = 1e-9
 """It stands for nothing where something is divided by it."""
-HAND_OVER_NS = 200_000
-"""Pickling a batch takes so long, and receiving it, where the run had no workers to show it."""
-PICKLE_TENSOR_NS, RECEIVE_TENSOR_NS = 50_000, 500_000
-"""What each tensor adds to that, for the worker is asked for a file descriptor.
 
-See docs/how-it-measures.md: 0.3 ms from a worker that is idle, 0.9 ms with all CPUs in use.
-"""
+# Where the run had no workers to show it, see docs/how-it-measures.md:
+HAND_OVER_NS = 200_000
+"""Pickling a batch takes so long, and receiving it."""
+PICKLE_TENSOR_NS, RECEIVE_TENSOR_NS = 50_000, 500_000
+"""What each tensor adds to that, for the worker is asked for a file descriptor."""
 PIPE_NS_PER_BYTE = (1.0, 2.0)
 """What each byte of a batch without tensors adds to it: it goes through a pipe."""
 SHARED_NS_PER_BYTE = 0.7
 """Collating into shared memory, not into a process's own, takes so much more for each byte."""
-
 USUAL_PREFETCH = 2
 """Torch keeps so many batches ready for each worker, unless told otherwise."""
-
-FORK_NS, SPAWN_NS = 40_000_000.0, 2_000_000_000.0
-"""Starting a worker, and ending it, takes so long by fork, and by forkserver or spawn.
-
-See docs/how-it-measures.md.
-"""
+FORK_NS, SPAWN_NS, RESUME_NS = 40_000_000.0, 2_000_000_000.0, 1_000_000
+"""Starting a worker, and ending it, takes so long by fork, and by forkserver or spawn; and so long
+each one at the start of an epoch that lives on."""
 FORK_NS_PER_BYTE = 0.025
 """A fork copies the page tables of the training process, which takes so long for each byte."""
 NO_FORK_SINCE = (3, 14)
 """From this version on Python starts processes by forkserver, unless told otherwise."""
-RESUME_NS = 1_000_000
-"""Each worker that lives on takes so long at the start of an epoch."""
 
 
 def costs_of(run: Run, stages: Stages, step_ns: float, step_cpus: float) -> Columns | None:
     """What the batches of `run` take, without each worker's first of an epoch; None without any."""
     batches = loaded(run)
-    batches = batches.take(batches.batch >= (run.loader.workers or 1))
-    batches = batches.take(batches.fetch_ns != UNKNOWN)
+    fetched = batches.fetch_ns != UNKNOWN
+    batches = batches.take(fetched & (batches.batch >= (run.loader.workers or 1)))
     if not len(batches):
         return None
     constant, collate_ns = np.ones(len(batches)), _known(batches.collate_ns)
@@ -97,27 +84,26 @@ def costs_of(run: Run, stages: Stages, step_ns: float, step_cpus: float) -> Colu
         run_queue_ns = np.minimum(run_queue_ns, work_ns - cpu_ns)
     blocked_ns = work_ns - cpu_ns - run_queue_ns
     computed_ns = computing_threads(stages) * blocked_ns  # by other threads of the worker
-    parts = defaultdict[str, Values](lambda: 0 * constant)
+    shares = defaultdict[str, float](float)
     for kind, _, called, share in looks(run, stages.fetch_ns, stages.collate_ns):
         if kind == "running" and called:
-            parts[called] = parts[called] + share
-    parts |= {line.function: line.share * constant for line in reversed(stages.code)}
+            shares[called] += share
+    shares |= {line.function: line.share for line in reversed(stages.code)}
     typical_ns = typical_sample_ns(batches) or math.inf
     is_slow = slow_rows(run, batches, typical_ns)
     slow_ns = np.where(is_slow, batches.slowest_ns - typical_ns, 0.0)
+    parts = {name: share * constant for name, share in shares.items()}
     for name, taken_ns in (("collate", collate_ns), ("slow samples", slow_ns)):
         parts[name] = np.minimum(taken_ns / np.maximum(work_ns, 1.0), 1.0)
     parts |= {each.name: min(each.share, 1.0) * constant for each in stages.transforms}
+    taken = ("index_ns", "pickle_ns", "receive_ns", "pin_ns")
     return Columns(
         {
-            "index_ns": _known(batches.index_ns),
+            **{name: _known(batches[name]) for name in taken},
             "cpu_ns": cpu_ns + computed_ns,
             "run_queue_ns": run_queue_ns,
             "blocked_ns": blocked_ns - computed_ns,
             "read_ns": 0 * constant,
-            "pickle_ns": _known(batches.pickle_ns),
-            "receive_ns": _known(batches.receive_ns),
-            "pin_ns": _known(batches.pin_ns),
             "step_ns": step_ns * constant,
             "step_cpu_ns": step_ns * step_cpus * constant,
             "worker": batches.worker,
@@ -263,12 +249,12 @@ def settings_of(run: Run, use: Cpus) -> dict[str, Any]:
 
 def start_ns(run: Run) -> float:
     """What starting and initialising a worker takes: measured, or for a process like the run's."""
-    ready_ns: dict[int, int] = {}
+    taken_ns = defaultdict[int, list[int]](list)
     for start in run.worker_starts:
-        taken_ns = start.ready_ns - start.start_ns + start.init_ns
-        ready_ns[start.epoch] = max(ready_ns.get(start.epoch, 0), taken_ns)
-    if ready_ns:
-        return float(np.median(list(ready_ns.values()))) / (run.loader.workers or 1)
+        taken_ns[start.epoch].append(start.ready_ns - start.start_ns + start.init_ns)
+    if taken_ns:
+        slowest_ns = [max(of_epoch) for of_epoch in taken_ns.values()]
+        return float(np.median(slowest_ns)) / (run.loader.workers or 1)
     environment, method = run.header.environment, run.loader.start_method
     if method is None:  # the default of that system and Python
         version = tuple(map(int, re.findall(r"\d+", str(environment.get("python")))[:2]))
@@ -289,17 +275,15 @@ def worker_bytes(run: Run) -> float | None:
     counts what is shared in full, and PSS a part of it for each of the workers and their parent.
     Mapped files are shared by all.
     """
-    table = run.readings.get(("host", "workers"))
-    if table is None or "alive_workers" not in table:
+    table = run.readings.get(("host", "workers"), Columns({}))
+    if "alive_workers" not in table:
         return None
-    alive = table.alive_workers
-    unknown = np.full(len(alive), np.nan)
-    pss, of_files, anonymous = (
-        table.get(name, unknown) for name in ("pss_bytes", "pss_file_bytes", "anonymous_bytes")
-    )
-    own = np.maximum(((alive + 1) * (pss - of_files) - anonymous) / np.maximum(alive, 1), 0.0)
-    for total in (own, pss, table.get("rss_bytes", unknown)):
-        each = total[alive > 0] / alive[alive > 0]
-        if not np.isnan(each).all():
-            return float(np.nanmedian(each))
+    table = table.take(table.alive_workers > 0)
+    alive, unknown = table.alive_workers, np.full(len(table), np.nan)
+    names = ("pss_bytes", "pss_file_bytes", "anonymous_bytes", "rss_bytes")
+    pss, of_files, anonymous, rss = (table.get(name, unknown) for name in names)
+    own = np.maximum(((alive + 1) * (pss - of_files) - anonymous) / alive, 0.0)
+    for total in (own, pss, rss):
+        if not np.isnan(total).all():
+            return float(np.nanmedian(total / alive))
     return None

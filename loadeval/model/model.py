@@ -31,22 +31,21 @@ from loadeval.model import costs as of
 from loadeval.model.changes import Change
 from loadeval.model.simulate import Simulated, simulate
 
-GROWTH, GROWTH_ERROR, LEAST_GROWTH_ERROR = 0.04, 0.04, 0.02
-"""For each further CPU in use a batch takes this share more CPU time; one standard error, and the
-least, for steps and batches differ."""
-SLOWED, SLOWED_ERROR, LEAST_SLOWED_ERROR = 4.0, 0.5, 0.2
+GROWTH, GROWTH_ERROR = 0.04, 0.04
+"""For each further CPU in use a batch takes this share more CPU time; and one standard error."""
+SLOWED, SLOWED_ERROR = 4.0, 0.5
 """How many times as long a step of several threads takes as its share of the CPUs says where it
-lacks them: threads that wait for each other spin. The errors are of its logarithm."""
+lacks them: threads that wait for each other spin. The error is of its logarithm."""
+LEAST_ERROR = {"growth": 0.02, "step_slowed": 0.2}
+"""The least of what a run shows of either, for its steps and its batches differ."""
 TRIED = {"growth": (0.0, 0.06, 0.12, 0.3), "step_slowed": (1.0, 2.0, 4.0, 8.0, 16.0)}
 """Values between which one is looked for that explains what was measured."""
 LEAST_HELP = 0.03
 """What makes an iteration shorter by less is no help."""
 NO_EFFECT = 0.01
 """A change of less than this share of the iteration has no effect."""
-SCALES = (0.6, 1.6)
-"""A calibration scales what fetching takes by no less and no more."""
-CALIBRATIONS = 3
-"""Newton's method takes at most so many steps."""
+CALIBRATIONS, SCALES = 3, (0.6, 1.6)
+"""What fetching takes is scaled in so many steps of Newton's at most, by no less and no more."""
 BLOCKAGE_MATTERS = 0.2
 """From this share of fetching on it matters whether blocked time would grow with more workers."""
 MOSTLY = 0.8
@@ -54,14 +53,12 @@ MOSTLY = 0.8
 UNLIKE = 0.15
 """A simulation of the run as it is that is further from what was measured leaves something out:
 three times the median error of predictions, see docs/how-it-measures.md."""
-USUAL_ERROR = 0.03
-"""Any prediction may be off by this share; see the table in docs/how-it-measures.md."""
-ERROR_OF_CHANGE = 0.1
-"""A prediction may be off by more for each factor of e that it is from what was measured."""
-CROWDED, MOST_CROWDED = 0.03, 0.12
+USUAL_ERROR, ERROR_OF_CHANGE = 0.03, 0.1
+"""Any prediction may be off by this share, and by more for each factor of e that it is from what
+was measured; see the table in docs/how-it-measures.md."""
+CROWDED, MOST_CROWDED, CROWDED_ERROR = 0.03, 0.12, 0.12
 """Where workers and training are more than the CPUs, an iteration takes longer by this share for
-each of them, and by that at most, if they are in use all the time; see the same document."""
-CROWDED_ERROR = 0.12
+each of them, and by that at most, if they are in use all the time; and how far off that may be."""
 MATTERS = 0.05
 """A share of the time that matters."""
 ENOUGH = 0.98
@@ -141,7 +138,6 @@ class Model:
         self.costs, self.settings, self._use = costs, of.settings_of(run, use), use
         self._presents: dict[Guess, tuple[Columns, Simulated]] = {}
         self._simulated: dict[object, Simulated] = {}
-        self._estimates: dict[object, Estimate] = {}
 
     @classmethod
     def of(cls, run: Run) -> Model:
@@ -154,42 +150,40 @@ class Model:
         """The speed-up of training over whole epochs, with the range in which it is expected."""
         costs, settings = self._changed(change, self.costs)
         starts_ns, starts_now_ns = self._starts_ns(change), self._starts_ns()
-        key = _key(costs, settings), self.batches_in(change), starts_ns
-        if key == (_key(self.costs, self.settings), 1.0, starts_now_ns):
+        is_same = _key(costs, settings) == _key(self.costs, self.settings)
+        if is_same and self.batches_in(change) == 1 and starts_ns == starts_now_ns:
             return NOTHING_GAINED
-        if key not in self._estimates:
-            ends = [self._steady_ns(change, guess) for guess in self.guesses]
-            usual_ns = math.sqrt(ends[0][0] * ends[0][1])
-            low, high = self._real.bounds
-            work_ns, real_ns = of.work_of(self.costs), self._real.value
-            noise = math.hypot(
-                (high - low) / 2 / real_ns,
-                float(work_ns.std()) / math.sqrt(len(work_ns)) / max(work_ns.mean(), 1.0),
-            )
-            # What is lost is known no better, which matters as far as a change takes it away.
-            part = min(abs(real_ns - usual_ns) / max(real_ns - self._ideal_ns, 1.0), 1.0)
-            noise = max(part * noise, min(noise, USUAL_ERROR))
-            further = ERROR_OF_CHANGE * abs(math.log(self._real.value / usual_ns))
-            crowded = CROWDED_ERROR * _crowding(costs, settings, usual_ns)
-            error = math.hypot(USUAL_ERROR + further, noise, crowded)
-            slower = (max(most / usual_ns - 1, 0.0) for _, most in ends)
-            faster = (max(usual_ns / least - 1, 0.0) for least, _ in ends)
-            slowest_ns = usual_ns * (1 + math.hypot(error, *slower))
-            fastest_ns = usual_ns / (1 + math.hypot(error, *faster))
-            unsure_ns = abs(starts_ns - starts_now_ns) / 2
-            most_ns = max(starts_ns + unsure_ns, self._starts_ns(change, first_counts=True))
-            least_ns = max(starts_ns - unsure_ns, min(starts_now_ns, 0.0))
-            self._estimates[key] = Estimate(
-                self._whole_ns / (usual_ns + starts_ns),
-                self._whole_ns / (slowest_ns + most_ns),
-                self._whole_ns / max(fastest_ns + least_ns, 1.0),
-            )
-        return self._estimates[key]
+        ends = [self._steady_ns(change, guess) for guess in self.guesses]
+        usual_ns = math.sqrt(ends[0][0] * ends[0][1])
+        low, high = self._real.bounds
+        work_ns, real_ns = of.work_of(self.costs), self._real.value
+        noise = math.hypot(
+            (high - low) / 2 / real_ns,
+            float(work_ns.std()) / math.sqrt(len(work_ns)) / max(work_ns.mean(), 1.0),
+        )
+        # What is lost is known no better, which matters as far as a change takes it away.
+        part = min(abs(real_ns - usual_ns) / max(real_ns - self._ideal_ns, 1.0), 1.0)
+        noise = max(part * noise, min(noise, USUAL_ERROR))
+        further = ERROR_OF_CHANGE * abs(math.log(real_ns / usual_ns))
+        crowded = CROWDED_ERROR * _crowding(costs, settings, usual_ns)
+        error = math.hypot(USUAL_ERROR + further, noise, crowded)
+        slower = (max(most / usual_ns - 1, 0.0) for _, most in ends)
+        faster = (max(usual_ns / least - 1, 0.0) for least, _ in ends)
+        slowest_ns = usual_ns * (1 + math.hypot(error, *slower))
+        fastest_ns = usual_ns / (1 + math.hypot(error, *faster))
+        unsure_ns = abs(starts_ns - starts_now_ns) / 2
+        most_ns = max(starts_ns + unsure_ns, self._starts_ns(change, first_counts=True))
+        least_ns = max(starts_ns - unsure_ns, min(starts_now_ns, 0.0))
+        return Estimate(
+            self._whole_ns / (usual_ns + starts_ns),
+            self._whole_ns / (slowest_ns + most_ns),
+            self._whole_ns / max(fastest_ns + least_ns, 1.0),
+        )
 
     def throughput(self, change: Change = AS_IT_IS) -> Estimate:
         """Samples per second over whole epochs, or batches where samples are not known."""
-        steady = throughput(self.gap, self.gap.samples_per_batch is not None)["real"]
-        measured, speedup = steady * (self._real.value / self._whole_ns), self.simulate(change)
+        measured = throughput(self.gap)["real"] * (self._real.value / self._whole_ns)
+        speedup = self.simulate(change)
         if speedup == NOTHING_GAINED:
             return measured
         return speedup * (measured.value if measured.low is None else measured)
@@ -221,10 +215,6 @@ class Model:
         """So many workers; first ones live on between epochs."""
         live_on = {"persistent_workers": True} if count and not self.settings["num_workers"] else {}
         return Change({"num_workers": count, **live_on})
-
-    def measured(self) -> dict[int, Estimate]:
-        """The throughput of the run, by its number of workers."""
-        return {self.settings["num_workers"]: self.throughput()}
 
     def curve(self) -> dict[int, Estimate]:
         """Throughput without workers and with some: until enough, and twice the CPUs, or those now.
@@ -415,18 +405,16 @@ class Model:
         steps became longer by as much as was measured, for want of CPUs where there are too few for
         the threads of a step, and else because each slows the others.
         """
-        threads, contention = self.threads, self.gap.contention
+        threads, contention, in_turn = self.threads, self.gap.contention, self.in_turn
         workers, cpus = self.settings["num_workers"], self.settings["cpus"] or math.inf
-        usual = Guess(GROWTH, SLOWED if threads > 1 else 1.0, self.in_turn[0])
-        growths = [(GROWTH, GROWTH_ERROR)]
-        slowed = [(math.log(SLOWED), SLOWED_ERROR)]
+        usual = Guess(GROWTH, SLOWED if threads > 1 else 1.0, in_turn[0])
+        known = {
+            "growth": [(GROWTH, GROWTH_ERROR)],
+            "step_slowed": [(math.log(SLOWED), SLOWED_ERROR)],
+        }
         if workers and contention is not None and contention.low is not None:
-            lacks_cpus = threads > 1 and threads + workers > cpus
-            name = "step_slowed" if lacks_cpus else "growth"
-            tried = [
-                usual._replace(step_slowed=value) if lacks_cpus else usual._replace(growth=value)
-                for value in TRIED[name]
-            ]
+            name = "step_slowed" if threads > 1 and threads + workers > cpus else "growth"
+            tried = [Guess(**{**usual._asdict(), name: value}) for value in TRIED[name]]
             steps_ns = np.array([self._present(guess)[1].step_ns for guess in tried])
             longer, order = contention + self._ideal_ns, np.argsort(steps_ns)
             if np.ptp(steps_ns) >= NO_EFFECT * longer.value:
@@ -435,22 +423,15 @@ class Model:
                 error_ns = (longer.bounds[1] - longer.bounds[0]) / 2 / SIGMAS
                 around_ns = longer.value + error_ns * np.array([-1, 0, 1])
                 shown = np.interp(around_ns, steps_ns[order], np.array(TRIED[name])[order])
-                if lacks_cpus:
-                    low, value, high = np.log(shown).tolist()
-                    error = math.hypot(high - low, 2 * LEAST_SLOWED_ERROR) / 2
-                    slowed.append((value, error))
-                else:
-                    low, value, high = shown.tolist()
-                    growths.append((value, math.hypot(high - low, 2 * LEAST_GROWTH_ERROR) / 2))
-        (growth, error), (slow, slow_error) = _weighed(growths), _weighed(slowed)
-        likely = usual._replace(growth=max(growth, 0.0))
-        if threads > 1:
-            likely = likely._replace(step_slowed=math.exp(slow))
+                low, value, high = (np.log(shown) if name == "step_slowed" else shown).tolist()
+                known[name].append((value, math.hypot(high - low, 2 * LEAST_ERROR[name]) / 2))
+        (growth, error), (slow, slow_error) = map(_weighed, known.values())
+        likely = Guess(max(growth, 0.0), math.exp(slow) if threads > 1 else 1.0, in_turn[0])
         ends = [likely._replace(growth=max(growth + each, 0.0)) for each in (-error, error)]
         if threads > 1:
             slows = (max(math.exp(slow + each), 1.0) for each in (-slow_error, slow_error))
             ends += [likely._replace(step_slowed=each) for each in slows]
-        return likely, *ends, *(likely._replace(in_turn=each) for each in self.in_turn[1:])
+        return likely, *ends, *(likely._replace(in_turn=each) for each in in_turn[1:])
 
     def _simulation(self, costs: Columns, settings: Mapping[str, Any], guess: Guess) -> Simulated:
         settings = {**settings, "growth": guess.growth, "step_slowed": guess.step_slowed}

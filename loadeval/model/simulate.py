@@ -52,36 +52,6 @@ class Batch(NamedTuple):
     step_cpu_ns: float
 
 
-def simulate(  # noqa: PLR0913 - the settings of a loader
-    costs: Columns,
-    *,
-    num_workers: int,
-    prefetch_factor: int = 2,
-    in_order: bool = True,
-    pins: bool = False,
-    cpus: float | None = None,
-    worker_cpus: float | None = None,
-    others_cpus: float = 0.0,
-    growth: float = 0.0,
-    step_slowed: float = 1.0,
-) -> Simulated:
-    """What a DataLoader of these settings comes to whose batches take `costs`: see `costs_of`.
-
-    `pins` tells that a thread of the training process receives and pins batches. Of the `cpus` that
-    it shares with its workers, these may use `worker_cpus`, and other programs want `others_cpus`;
-    None is as many as they like. What a CPU does takes longer by `growth`, a share, for each
-    further CPU in use. A step of several threads, which wait for each other again and again, takes
-    `step_slowed` times as long as its share of the CPUs says where they are too few for it.
-    """
-    machine = _Machine(cpus or math.inf, worker_cpus or math.inf, others_cpus, growth, step_slowed)
-    if not num_workers:
-        _, speed, _ = machine.speeds(0, 1)
-        each_ns = costs.cpu_ns / speed + costs.run_queue_ns + costs.blocked_ns + costs.read_ns
-        each_ns = each_ns + costs.index_ns + costs.pin_ns + costs.step_ns
-        return Simulated(float(each_ns.mean()), float(costs.step_ns.mean()))
-    return _served(costs, machine, num_workers, prefetch_factor, in_order, pins)
-
-
 @dataclass
 class _Machine:
     """CPUs that are shared equally by who computes, and a clock.
@@ -154,18 +124,41 @@ class _Machine:
         return heappop(self._computing if first == 0 else self._waiting)[2]
 
 
-def _served(  # noqa: C901, PLR0915 - the processes of a loader, which share its queues
-    costs: Columns, machine: _Machine, workers: int, ahead: int, in_order: bool, pins: bool
+def simulate(  # noqa: C901, PLR0913, PLR0915 - the processes of a loader, which share its queues
+    costs: Columns,
+    *,
+    num_workers: int,
+    prefetch_factor: int = 2,
+    in_order: bool = True,
+    pins: bool = False,
+    cpus: float | None = None,
+    worker_cpus: float | None = None,
+    others_cpus: float = 0.0,
+    growth: float = 0.0,
+    step_slowed: float = 1.0,
 ) -> Simulated:
-    """Workers that take turns, a training process, and maybe a thread that pins."""
+    """What a DataLoader of these settings comes to whose batches take `costs`: see `costs_of`.
+
+    `pins` tells that a thread of the training process receives and pins batches. Of the `cpus` that
+    it shares with its workers, these may use `worker_cpus`, and other programs want `others_cpus`;
+    None is as many as they like. What a CPU does takes longer by `growth`, a share, for each
+    further CPU in use. A step of several threads, which wait for each other again and again, takes
+    `step_slowed` times as long as its share of the CPUs says where they are too few for it.
+    """
+    machine = _Machine(cpus or math.inf, worker_cpus or math.inf, others_cpus, growth, step_slowed)
+    if not num_workers:
+        _, speed, _ = machine.speeds(0, 1)
+        each_ns = costs.cpu_ns / speed + costs.run_queue_ns + costs.blocked_ns + costs.read_ns
+        each_ns = each_ns + costs.index_ns + costs.pin_ns + costs.step_ns
+        return Simulated(float(each_ns.mean()), float(costs.step_ns.mean()))
     costs = costs.replace(waits_ns=costs.run_queue_ns + costs.blocked_ns + costs.pickle_ns)
     columns = [costs[name].tolist() for name in Batch._fields[2:]]
     rows = cycle(list(zip(*columns, strict=True)))
     step_threads = max(round(float(costs.step_cpu_ns.sum() / max(costs.step_ns.sum(), 1))), 1)
-    depth = workers * ahead
+    depth = num_workers * prefetch_factor
     total = max(len(costs), min(8 * depth, max(4 * depth, MOST_BATCHES)))
     numbers, storage_free_ns = count(), 0.0
-    asked = [deque[Batch]() for _ in range(workers)]
+    asked = [deque[Batch]() for _ in range(num_workers)]
     to_pin, arrived = deque[Batch](), deque[Batch]()
     served_ns, stepped_ns = list[float](), [0.0]  # how long all steps took, up to each batch
     idle = set[Process]()
@@ -186,7 +179,7 @@ def _served(  # noqa: C901, PLR0915 - the processes of a loader, which share its
             while not asked[number]:
                 idle.add(working[number])
                 yield
-            batch = asked[number][0]
+            batch = asked[number].popleft()
             machine.compute(working[number], batch.cpu_ns)
             yield
             if batch.read_ns:  # the storage serves one after the other
@@ -196,13 +189,8 @@ def _served(  # noqa: C901, PLR0915 - the processes of a loader, which share its
             if batch.waits_ns:
                 machine.wait(working[number], machine.now_ns + batch.waits_ns)
                 yield
-            # Once it has gone on.
-            machine.wait(arrive(asked[number].popleft()), machine.now_ns)
-
-    def arrive(batch: Batch) -> Process:
-        (to_pin if pins else arrived).append(batch)
-        wake(pinning if pins else training)
-        yield
+            (to_pin if pins else arrived).append(batch)
+            wake(pinning if pins else training)
 
     def pin() -> Process:
         while True:
@@ -249,16 +237,16 @@ def _served(  # noqa: C901, PLR0915 - the processes of a loader, which share its
                 yield
             stepped_ns.append(stepped_ns[-1] + machine.now_ns - served_ns[-1])
 
-    working = [work(number) for number in range(workers)]
+    working = [work(number) for number in range(num_workers)]
     pinning, training = pin(), train()
     idle |= {*working, pinning}
     for number in range(depth):
-        ask(number % workers)
+        ask(number % num_workers)
     next(training)
     while len(served_ns) < total:
         next(machine.next())
     counted = total - total // SETTLING
-    counted -= counted % workers  # whole rounds, for workers may all end at a time
+    counted -= counted % num_workers  # whole rounds, for workers may all end at a time
     last, first = total - 1, total - 1 - counted
     return Simulated(
         (served_ns[last] - served_ns[first]) / counted,

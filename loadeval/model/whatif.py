@@ -40,7 +40,7 @@ class WhatIf:
 
 
 def whatif(
-    run: Run,
+    run: Run | Model,
     *,
     num_workers: int | None = None,
     prefetch_factor: int | None = None,
@@ -51,10 +51,10 @@ def whatif(
 ) -> WhatIf:
     """What training would do under other settings; None leaves one as it was.
 
-    `run` is one that alternated, and `cpus` are those that training and its workers may share.
-    `faster` maps a transform or function, or "fetch",
-    "collate", "indices", "hand-over", "pin" or "step", to how many times as fast it becomes. The
-    last part of a name, behind a dot, will do where no other ends so.
+    `run` is one that alternated, or its model, and `cpus` are those that training and its workers
+    may share. `faster` maps a transform or function, or "fetch", "collate", "indices", "hand-over",
+    "pin" or "step", to how many times as fast it becomes. The last part of a name, behind a dot,
+    will do where no other ends so.
 
     Raises UsageError where a run does not tell what happens inside the loader, or what a training
     step takes without loading, and for a value that no loader can have.
@@ -66,7 +66,7 @@ def whatif(
         "cpus": cpus,
         "in_order": in_order,
     }
-    model = Model.of(run)
+    model = run if isinstance(run, Model) else Model.of(run)
     change = asked_for(settings, faster or {}, model.settings, model.costs, model.parts)
     return predicted(model, change)
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from loadeval.data.columns import Columns
-from loadeval.estimate.stats import Estimate
 from loadeval.model.changes import Change
-from loadeval.model.model import LIMITS, Model
+from loadeval.model.model import LIMITS, NOTHING_GAINED, Model
 from loadeval.model.whatif import WhatIf, predicted
 from loadeval.report.blocks import Block, Cell, Chart, Number, Section, Table, Text
 from loadeval.words import counted, cpus
@@ -22,8 +20,8 @@ SETTINGS = ("num_workers", "prefetch_factor", "in_order", "batch_size", "cpus")
 BRACKETS = "Brackets: 95% CI of what is measured, expected range of what is predicted."
 SPEEDUPS = "Speed-ups are of whole epochs, over the run as it was."
 MEMORY = {
-    "memory": "Memory is that of the workers and of prefetched batches.",
-    "/dev/shm": "/dev/shm holds prefetched batches.",  # noqa: S108 - the name of a column
+    "memory_bytes": ("memory", "Memory is that of the workers and of prefetched batches."),
+    "shared_memory_bytes": ("/dev/shm", "/dev/shm holds prefetched batches."),  # noqa: S108 - a name
 }
 
 
@@ -31,60 +29,41 @@ def whatif_sections(model: Model, asked: WhatIf | None = None) -> list[Section]:
     """What is predicted of the settings `asked` for; without any, of each number of workers."""
     every = by_workers(model) if asked is None else [predicted(model), asked]
     memory = [kind for kind in MEMORY if any(_memory(each, kind) for each in every)]
-    notes = " ".join([BRACKETS, SPEEDUPS, *(MEMORY[kind] for kind in memory)])
-    assumed = dict.fromkeys(each for one in every for each in one.assumptions)
+    rows: list[list[Cell]] = []
+    for each in every:
+        is_present = each.speedup == NOTHING_GAINED
+        how = "measured" if is_present else "predicted"
+        name = how if asked else f"{each.settings['num_workers']} {how}"
+        rate, speedup = Number(each.throughput, "number"), Number(each.speedup, "times")
+        limit = each.limit.removeprefix("the ")
+        if limit == "loading in the training process":
+            limit = "no workers"
+        taken = (_memory(each, kind) for kind in memory)
+        rows.append([name, rate, "present" if is_present else speedup, limit, *taken])
+    head = ["" if asked else "workers", f"{model.unit}/s", "speed-up", "held up by"]
+    blocks: list[Block] = [Table([*head, *(MEMORY[kind][0] for kind in memory)], rows)]
+    headline, said = _headline(model), list[Text]()
     if asked is None:
-        measured, now = model.measured(), model.settings["num_workers"]
-        rows: list[list[Cell]] = []
-        for each in every:
-            workers = each.settings["num_workers"]
-            rate = measured.get(workers)
-            speedup = each.speedup if rate is None else rate / measured[now]
-            cells: list[Cell] = [
-                f"{workers} {'predicted' if rate is None else 'measured'}",
-                Number(rate or each.throughput, "number"),
-                "present" if workers == now else Number(speedup, "times"),
-                _limit(each),
-            ]
-            rows.append([*cells, *(_memory(each, kind) for kind in memory)])
-        head = ["workers", f"{model.unit}/s", "speed-up", "held up by", *memory]
-        short = next((each for each in every if each.shortages), None)
-        said = [Text(f"{_cpus_there(model)} {notes}".strip(), "note")]
-        if short is not None:
+        blocks.append(worker_curve(model, every))
+        for short in [each for each in every if each.shortages][:1]:
             least = counted(short.settings["num_workers"], "worker")
             said.append(Text(f"From {least} on: {' '.join(short.shortages)}", "caution"))
-        headline = _headline(model)
-        blocks: list[Block] = [Table(head, rows), worker_curve(model, every)]
     else:
-        present, before = every[0], _settings(every[0])
-        rows = [
-            [name, before.get(name, ""), value]
-            for name, value in _settings(asked).items()
-            if name == "num_workers" or value != before.get(name)
-        ]
-        rows += [
-            [f"{model.unit}/s", *(Number(each.throughput, "number") for each in every)],
-            ["speed-up", "", Number(asked.speedup, "times")],
-            ["held up by", _limit(present), _limit(asked)],
-        ]
-        rows += [[kind, *(_memory(each, kind) for each in every)] for kind in memory]
-        said = [Text(LIMITS[asked.limit])]
-        said += [*(Text(each, "caution") for each in asked.shortages), Text(notes, "note")]
-        head = ["", "present, measured", "what if, predicted"]
-        headline, blocks = _says(model, asked), [Table(head, rows)]
+        headline, said = _says(model, asked), [Text(LIMITS[asked.limit])]
+        said += [Text(each, "caution") for each in asked.shortages]
+    notes = [_cpus_there(model), BRACKETS, SPEEDUPS, *(MEMORY[kind][1] for kind in memory)]
+    said.append(Text(" ".join(filter(None, notes)), "note"))
     parts = [Section(headline, priority=1), Section("", blocks), Section("", said)]
-    if assumed:
+    if assumed := _assumed(every):
         parts.append(Section("assumed", [Text(each, "entry") for each in assumed]))
     return parts
 
 
 def whatif_as_dict(model: Model, asked: WhatIf | None = None) -> dict[str, object]:
     """What is measured and predicted, for `as_json`; `asked` are the settings that were given."""
+    now = model.settings["num_workers"]
     return {
-        "measured": [
-            {"num_workers": workers, "throughput": rate}
-            for workers, rate in sorted(model.measured().items())
-        ],
+        "measured": [{"num_workers": now, "throughput": model.throughput()}],
         "predicted": by_workers(model),
         "best": enough(model),
         "with_options": asked,
@@ -123,8 +102,7 @@ def plot_worker_curve(
     from loadeval.report import charts  # noqa: PLC0415 - matplotlib takes a second to import
 
     every, path = by_workers(model), Path(output)
-    shown = every if chosen is None else [*every, chosen]
-    assumed = dict.fromkeys(assumption for each in shown for assumption in each.assumptions)
+    assumed = _assumed(every if chosen is None else [*every, chosen])
     headline = _headline(model) if chosen is None else _says(model, chosen)
     notes = [BRACKETS, *(["Assumed: " + " ".join(assumed)] if assumed else [])]
     charts.save(path, headline, [worker_curve(model, every, chosen)], notes)
@@ -134,23 +112,24 @@ def plot_worker_curve(
 def worker_curve(model: Model, every: Sequence[WhatIf], chosen: WhatIf | None = None) -> Chart:
     """The chart of throughput against the number of workers."""
 
-    def points(rates: Mapping[int, Estimate]) -> Columns:
-        rows = [
-            (workers, rate.value, *((np.nan, np.nan) if rate.low is None else rate.bounds))
-            for workers, rate in sorted(rates.items())
-        ]
-        names = ("workers", "value", "low", "high")
-        return Columns(dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True)))
+    def points(shown: Sequence[WhatIf]) -> Columns:
+        rates = [each.throughput for each in shown]
+        ends = [(np.nan, np.nan) if rate.low is None else rate.bounds for rate in rates]
+        return Columns(
+            {
+                "workers": [each.settings["num_workers"] for each in shown],
+                "value": [rate.value for rate in rates],
+                "low": [low for low, _ in ends],
+                "high": [high for _, high in ends],
+            }
+        )
 
-    tables = {
-        "measured": points(model.measured()),
-        "predicted": points({each.settings["num_workers"]: each.throughput for each in every}),
-    }
+    tables = {"measured": points([predicted(model)]), "predicted": points(every)}
     if chosen is not None:
-        tables["chosen"] = points({chosen.settings["num_workers"]: chosen.throughput})
+        tables["chosen"] = points([chosen])
     there = model.settings["cpus"]
     if there is not None:
-        tables["marks"] = Columns({"workers": np.array([there]), "label": np.array([cpus(there)])})
+        tables["marks"] = Columns({"workers": [there], "label": [cpus(there)]})
     says = f"In {model.unit} per second, over whole epochs. {_cpus_there(model)}"
     title = "Throughput by number of workers"
     return Chart("worker curve", title, says.rstrip(), tables, f"{model.unit}/s")
@@ -169,41 +148,28 @@ def _headline(model: Model) -> str:
 
 def _says(model: Model, one: WhatIf) -> str:
     """The settings that change, and how fast training is predicted to be with them."""
-    before = _settings(predicted(model))
-    changed = [
-        f"{value} faster" if name == "faster" else f"{name}={value}"
-        for name, value in _settings(one).items()
-        if value != before.get(name)
-    ]
+    present, changed = predicted(model).settings, list[str]()
+    for name in (*SETTINGS, "persistent_workers"):
+        value, before = one.settings.get(name), present.get(name)
+        # CPUs that are asked for are used by no others.
+        shared = name == "cpus" and one.settings["others_cpus"] != present["others_cpus"]
+        if value is not None and (value != before or shared):
+            changed.append(f"{name}={f'{value:g}' if name == 'cpus' else value}")
+    if one.faster:
+        faster = ", ".join(f"{name} {times:g}x" for name, times in one.faster.items())
+        changed.append(f"{faster} faster")
     if not changed:
         return "These are the present settings: nothing would change."
     return f"With {', '.join(changed)}, training would be {one.speedup:times} as fast."
 
 
-def _settings(one: WhatIf) -> dict[str, str]:
-    """The settings of a prediction that are known, by the names that a DataLoader gives them."""
-    known: dict[str, Any] = {name: one.settings.get(name) for name in SETTINGS}
-    if known["cpus"] is not None:
-        others = f"{one.settings['others_cpus']:.1f}"
-        used = "" if others == "0.0" else f", {others} used by others"
-        known["cpus"] = f"{known['cpus']:g}{used}"
-    if one.settings.get("persistent_workers"):
-        known["persistent_workers"] = True
-    faster = ", ".join(f"{name} {factor:g}x" for name, factor in one.faster.items())
-    known["faster"] = faster or None
-    return {name: f"{value}" for name, value in known.items() if value is not None}
-
-
-def _limit(one: WhatIf) -> str:
-    """What holds training up, for a table."""
-    if one.limit == "loading in the training process":
-        return "no workers"
-    return one.limit.removeprefix("the ")
+def _assumed(every: Sequence[WhatIf]) -> list[str]:
+    return list(dict.fromkeys(each for one in every for each in one.assumptions))
 
 
 def _memory(one: WhatIf, kind: str) -> Cell:
     """What workers and prefetched batches take of a kind; without workers nothing is said."""
-    taken = one.memory_bytes if kind == "memory" else one.shared_memory_bytes
+    taken = getattr(one, kind)
     return Number(taken, "size") if one.settings["num_workers"] and taken else ""
 
 

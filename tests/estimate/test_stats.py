@@ -7,7 +7,7 @@ import pytest
 from scipy import stats as reference
 
 from loadeval.data.columns import Columns
-from loadeval.estimate.stats import Estimate, Jackknife, slope, spearman, student
+from loadeval.estimate.stats import Estimate, jackknife, slope, spearman, student
 
 TEN = Estimate(10.0, 9.0, 12.0)
 FIVE = Estimate(5.0, 4.0, 5.5)
@@ -73,12 +73,11 @@ def mean(pairs: list[list[float]]) -> Estimate:
             "block": np.repeat(np.arange(len(pairs)), list(map(len, pairs))),
         }
     )
-    sampled = Jackknife(
-        lambda tables: [float(tables["all"].times.sum() / tables["all"].batches.sum())],
+    return jackknife(
+        lambda tables: {"mean": float(tables["all"].times.sum() / tables["all"].batches.sum())},
         {"all": table},
         [("all",)],
-    )
-    return sampled.estimate(sampled.values[0])
+    )["mean"]
 
 
 def test_from_six_pairs_on_it_is_students_t_over_their_means() -> None:

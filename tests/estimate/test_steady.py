@@ -27,16 +27,11 @@ def test_of_a_log_all_but_the_warm_up_of_each_epoch_count() -> None:
     assert rows.tolist() == [*[False] * 4, *[True] * 5, False] * 2
 
 
-def test_of_an_alternating_run_those_of_its_pairs_count() -> None:
-    """By default the real ones."""
-    blocks = [
-        steps("real", 1, 1, 3),
-        steps("ideal", 0, 1, 2, pair=0),
-        steps("real", 1, 1, 2, pair=0),
-    ]
-    run = run_of(blocks)
-    assert steady(run).tolist() == steady(run, "real").tolist() == [False] * 5 + [True] * 2
-    assert steady(run, "ideal").tolist() == [False] * 3 + [True] * 2 + [False] * 2
+def test_what_is_computed_once_cannot_be_written_to() -> None:
+    """Who asks next gets the same array."""
+    rows = steady(run_of([steps("real", 1, 1, 9)], mode="log"))
+    with pytest.raises(ValueError, match="read-only"):
+        rows[0] = True
 
 
 def evaluated(times_ms: list[float]) -> Run:
@@ -80,7 +75,6 @@ def epochs_of(batches: int, count: int, cause: Cause = "exhausted", **known: Any
         (epochs_of(5, 6), 1),
         (epochs_of(1, 6), 0),
         (epochs_of(5, 6, warmup=40), 40),  # which was asked for
-        (epochs_of(5, 3, "broken off"), 1),
     ],
 )
 def test_of_epochs_that_end_before_the_queue_is_full_the_first_batch_is_warm_up(

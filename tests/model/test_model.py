@@ -18,7 +18,7 @@ from loadeval.model.model import LIMITS, Model
 from loadeval.model.whatif import whatif
 from tests.recorded import logs_of
 from tests.runs.given import cores_read
-from tests.runs.looked_into import code, logged, looked_into
+from tests.runs.looked_into import code, looked_into
 from tests.runs.tables import replace, with_steps
 
 if TYPE_CHECKING:
@@ -278,14 +278,6 @@ def test_memory_that_is_not_there_is_told() -> None:
 
 
 def test_runs_that_nothing_can_be_predicted_from() -> None:
-    """The error names the command that records what is needed."""
-    with pytest.raises(UsageError) as caught:
-        whatif(logged(fetch=60), num_workers=2)
-    assert str(caught.value) == (
-        "run was recorded with mode='log', which does not measure the training step without "
-        "loading, so nothing can be predicted from it; record one that does: "
-        "loadeval diagnose -- COMMAND"
-    )
     with pytest.raises(UsageError, match="run does not tell what happens inside the loader"):
         whatif(replace(SIZED, stages=SIZED.stages.take(slice(0))))
     with pytest.raises(UsageError, match="run has too few batches to predict from"):
@@ -305,17 +297,11 @@ def test_parts_that_become_faster() -> None:
     assert speedup(run, faster={"collate": 2.0}) == pytest.approx(4 / 3, rel=0.05)
     assert speedup(run, faster={"fetch": 2.0, "collate": 2.0}) == pytest.approx(2, rel=0.05)
     assert whatif(run, faster={"resize": 2.0}).faster == {"Image.resize": 2.0}
+    assert Model.of(run).parts == ["Jpegs.augment", "Image.resize", "Masks.crop", "Image.crop"]
     with pytest.raises(UsageError, match=r"'crop', which may be 'Image\.crop' or 'Masks\.crop'"):
         whatif(run, faster={"crop": 2.0})
     with pytest.raises(UsageError, match=r"'Jpegs.augment' twice; expected each part once"):
         whatif(run, faster={"Jpegs.augment": 2.0, "augment": 3.0})
-    with pytest.raises(UsageError) as caught:
-        whatif(run, faster={"flip": 2.0})
-    assert str(caught.value) == (
-        "faster has 'flip', of which the run knows nothing; expected one of 'Jpegs.augment', "
-        "'Image.resize', 'Masks.crop', 'Image.crop', 'fetch', 'collate', 'indices', 'hand-over', "
-        "'pin', 'step'"
-    )
     run = looked_into(fetch=10, index=30)
     assert speedup(run, faster={"indices": 2.0}) == pytest.approx(50 / 35, rel=0.05)
     assert speedup(run, faster={"step": 2.0}) == pytest.approx(50 / 40, rel=0.05)
@@ -325,9 +311,7 @@ def test_parts_that_become_faster() -> None:
     ("changed", "message"),
     [
         ({"num_workers": -1}, "num_workers is -1; expected a whole number, 0 or more"),
-        ({"num_workers": "4"}, "num_workers is '4'; expected a whole number, 0 or more"),
         ({"num_workers": 2.5}, "num_workers is 2.5; expected a whole number, 0 or more"),
-        ({"num_workers": 0, "prefetch_factor": 4}, "prefetch_factor is 4 and num_workers is 0"),
         ({"cpus": math.nan}, "cpus is nan; expected a number above 0"),
         ({"faster": {"step": 0}}, "faster has 0 for 'step'; expected how many times as fast"),
     ],

@@ -1,4 +1,4 @@
-"""Alternating runs whose loader was looked into, and runs of a log; no clock runs.
+"""Alternating runs whose loader was looked into; no clock runs.
 
 The loader is that of `tests.runs.loader_model`: training waits as the model says.
 """
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.data.lines import CodeSamples, LoaderInfo
-from tests.runs.given import MS, alternating, block, run_of
+from loadeval.data.lines import CodeSamples
+from tests.runs.given import MS, alternating
 from tests.runs.loader_model import LoaderModel, iterations_ns
 from tests.runs.tables import altered, replace
 
@@ -129,27 +129,3 @@ def looked_into(
     steps = run.steps.replace(wait_ns=wait_ns)
     looked_into: Run = replace(run, steps=steps, stages=(times,), code=seen)
     return looked_into
-
-
-def logged(
-    *,
-    workers: int = 2,
-    prefetch: int = 2,
-    step: float = 20.0,
-    seen: tuple[CodeSamples, ...] = (),
-    **given: Any,
-) -> Run:
-    """The same loader in a run of a log."""
-    times = stage_times(workers=workers, prefetch=prefetch, step=step, **given)
-    step_ns = int(step * MS)
-    request_ns = np.arange(COUNTED) * step_ns
-    return run_of(
-        [block("real", waits_ns(times), step_ns, request_ns=request_ns)],
-        mode="log",
-        loader=LoaderInfo(
-            "torch.utils.data.DataLoader", workers=workers, prefetch_depth=workers * prefetch
-        ),
-        environment={"cpus_usable": 8},
-        stages=(times,),
-        code=seen,
-    )
