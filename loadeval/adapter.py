@@ -309,15 +309,6 @@ def other_batches(change: str) -> str:
     return f"{change}; if that is wanted, pass --allow-changes, or allow_changes=True to install()"
 
 
-def check_is_loader(loader: Any) -> None:
-    """Raises UsageError if `loader` cannot be iterated or called."""
-    if not is_iterable(loader) and not callable(loader):
-        raise UsageError(
-            f"cannot read batches from {type(loader).__name__!r}: expected an iterable, or a "
-            "callable that returns an iterator; pass the loader that the training loop iterates"
-        )
-
-
 def is_iterable(loader: Any) -> bool:
     """Whether `iter(loader)` works: by `__iter__`, or by index like a dataset."""
     return hasattr(type(loader), "__iter__") or hasattr(type(loader), "__getitem__")
@@ -357,18 +348,19 @@ class FactoryAdapter(IterableAdapter):
     cannot be iterated.
     """
 
-    def __init__(self, factory: Callable[[], Any], adapter_for: Callable[[Any], Adapter]) -> None:
+    def __init__(self, factory: Callable[[], Any]) -> None:
         self._factory = factory
-        self._made = made = factory()
+        self._made = factory()
         self._unused = True
         self._inside: LoaderStages | None = None
-        self._begun: list[Callable[[int], object]] | None = None
-        self._inner = inner = adapter_for(made)
-        if type(inner) is IterableAdapter and not is_iterable(made):
+        self._begun: list[Callable[[int], object]] | None = None  # of an epoch that is looked into
+        try:
+            self._inner = inner = adapter_for(self._made)
+        except UsageError:
             raise UsageError(
-                f"{factory!r} returned {type(made).__name__!r}, which cannot be iterated; "
+                f"{factory!r} returned {type(self._made).__name__!r}, which cannot be iterated; "
                 "expected a callable that returns a new loader or iterator"
-            )
+            ) from None
         # Counter checks which rules they are.
         for name in ("samples", "nbytes", "keep", "fence", "distributions"):
             setattr(self, name, getattr(inner, name))
@@ -482,8 +474,13 @@ def adapter_for(loader: Any) -> Adapter:
                 warn(f"cannot import {what}, {AS_AN_ITERABLE}")
                 return IterableAdapter()
             return adapter
-    if callable(loader) and not is_iterable(loader):
-        return FactoryAdapter(loader, adapter_for)
+    if not is_iterable(loader):
+        if callable(loader):
+            return FactoryAdapter(loader)
+        raise UsageError(
+            f"cannot read batches from {type(loader).__name__!r}: expected an iterable, or a "
+            "callable that returns an iterator; pass the loader that the training loop iterates"
+        )
     if type(loader).__module__ != "builtins" and not own_adapters():
         warn(f"cannot import {OWN}, {AS_AN_ITERABLE}")
     return IterableAdapter()

@@ -36,15 +36,7 @@ def _serial(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def settings_of(clock: FakeClock, rounds: int, batches: int, **options: Any) -> Settings:
     return Settings(
-        mode="alternate",
-        samples=None,
-        unit="images",
-        max_cache_bytes=10**9,
-        overwrite=False,
-        pairs=rounds,
-        batches=batches,
-        clock=clock,
-        **options,
+        mode="alternate", unit="images", pairs=rounds, batches=batches, clock=clock, **options
     )
 
 
@@ -74,16 +66,16 @@ class Stand:
         self.backend = BackendRun(Backend(self.loader), settings)
         self.backend.begin("comparison")
 
-    def train(self, number: int) -> list[Any]:
+    def train(self) -> list[Any]:
         served = []
-        for batch in self.backend.round(number):
+        for batch in self.backend.round():
             served.append(batch)
             self.clock.advance(STEP_NS)
         return served
 
     def trained(self, rounds: int = 3) -> Run:
-        for number in range(rounds):
-            self.train(number)
+        for _ in range(rounds):
+            self.train()
         self.backend.recorder.close()
         return self.backend.recorder.run()
 
@@ -119,7 +111,7 @@ def test_each_round_counts_as_many_batches(
 
 def test_a_round_that_is_left_early_is_broken_off() -> None:
     backend = Stand(list(range(200)))
-    batches = backend.backend.round(0)
+    batches = backend.backend.round()
     next(batches)
     batches.close()
     assert backend.loader.closed == 2
@@ -131,7 +123,7 @@ def test_an_error_of_the_loader_ends_the_round() -> None:
     backend = Stand(list(range(5)))
     backend.loader.batches = [*range(5), OSError("the disk\nwent away")]
     backend.loader.waits_ns = [LOAD_NS] * 6
-    assert backend.train(0) == list(range(5))
+    assert backend.train() == list(range(5))
     assert isinstance(backend.backend.error, OSError)
     run = backend.backend.recorder.run()
     assert [(event.kind, event.message) for event in run.events] == [
@@ -142,7 +134,7 @@ def test_an_error_of_the_loader_ends_the_round() -> None:
 
 def test_epochs_that_are_too_short_are_an_error() -> None:
     backend = Stand([1, 2])
-    assert len(backend.train(0)) == 6
+    assert len(backend.train()) == 6
     assert "in 3 epochs" in str(backend.backend.error)
 
 

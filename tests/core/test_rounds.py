@@ -47,7 +47,7 @@ PACES = st.integers(0, 1000) | st.integers(0, 30_000 * MS)
 
 def noted_head(schedule: Schedule, wait_ns: int, step_ns: int, size: int = 3) -> None:
     """Serve the head of an epoch, in which every batch takes as long."""
-    schedule.begin_epoch(size)
+    schedule.begin_epoch()
     span = Span(iter(()), size)
     for batch in range(size):
         request_ns = batch * (wait_ns + step_ns)
@@ -204,7 +204,7 @@ def test_a_run_ends_with_a_pair(limit: dict[str, int]) -> None:
 
 def whole_epoch(schedule: Schedule, batches: int) -> PlannedBlock | None:
     """Serve an epoch of so many batches that is a block; each of them takes 5 ns."""
-    schedule.begin_epoch(head_for(0))
+    schedule.begin_epoch()
     block = None if schedule.is_warmup_epoch else schedule.block
     schedule.served += 1
     if block is None:
@@ -243,7 +243,7 @@ def test_the_starts_of_some_epochs_are_looked_into() -> None:
     looks = []
     for _ in range(8):
         looks.append(schedule.looks_next())
-        schedule.begin_epoch(head_for(0))
+        schedule.begin_epoch()
     assert looks == [True, True, False, False, True, False, False, True]
 
 
@@ -263,8 +263,10 @@ def test_who_fails_has_no_more_turns() -> None:
 
 def test_a_round_of_backends_is_one_pair() -> None:
     """Of the number of the round, with blocks of one size."""
-    schedule = Schedule(pairs=1, prefetch_depth=4, counted=10, first=7)
-    pair = next_pair(schedule, steady(8 * MS, 4 * MS))
-    assert {(block.pair, block.counted) for block in pair.values()} == {(7, 10)}
-    assert (pair["real"].warmup, pair["ideal"].warmup) == (5, 3)
-    assert schedule.block is None
+    schedule = Schedule(prefetch_depth=4, counted=10)
+    for number in range(3):
+        schedule.begin_round()
+        pair = next_pair(schedule, steady(8 * MS, 4 * MS))
+        assert {(block.pair, block.counted) for block in pair.values()} == {(number, 10)}
+        assert (pair["real"].warmup, pair["ideal"].warmup) == (5, 3)
+        assert schedule.block is None
