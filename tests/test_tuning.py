@@ -162,8 +162,8 @@ def interrupted(loaders: Loaders, steps: int) -> Callable[[object], None]:
 
 
 def test_ctrl_c_ends_it_with_what_is_known(loaders: Loaders) -> None:
-    """In the third turn: 60 steps before them, and 21 for each setting."""
-    result = loaders.tune(step=interrupted(loaders, 60 + 7 * 21))
+    """In the third turn: 60 steps before them, and 22 for each setting."""
+    result = loaders.tune(step=interrupted(loaders, 60 + 7 * 22))
     assert result.best == {"num_workers": 4}
     assert result.notes[-1] == "Ended early by Ctrl-C."
 
