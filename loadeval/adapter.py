@@ -48,8 +48,6 @@ __all__ = [  # what adapters are written with
 
 OVERRIDES = "_loadeval_overrides"
 """An attribute of a loader: what it has in place of its program's settings."""
-MADE_AGAIN = "_loadeval_made_again"
-"""An attribute of a loader that was given other settings: the loader that was made with them."""
 CHANGE_BATCHES = frozenset({"batch_size", "shuffle", "drop_last"})
 """Settings with which training gets other batches, whatever their value."""
 PLACES: dict[int, tuple[weakref.ref[Any], str]] = {}
@@ -57,10 +55,6 @@ PLACES: dict[int, tuple[weakref.ref[Any], str]] = {}
 
 By the identity of a loader, or of the dataset of one.
 """
-NOT_COPIED = (
-    "batches hold what cannot be copied ({}): it is served as it is, so a loader that reuses it "
-    "may have changed it meanwhile. Use mode='log' if that matters"
-)
 GROUP = "loadeval.adapters"
 OWN = "loadeval_adapters"
 """The package of the adapters that come with loadeval. A vendored or zipped copy has no entry
@@ -187,7 +181,11 @@ class IterableAdapter:
         batch_copy, uncopied = copied(batch)
         if uncopied and not self._has_said_kept:
             self._has_said_kept = True
-            warn(NOT_COPIED.format(", ".join(dict.fromkeys(uncopied))))
+            kinds = ", ".join(dict.fromkeys(uncopied))
+            warn(
+                f"batches hold what cannot be copied ({kinds}): it is served as it is, so a loader "
+                "that reuses it may have changed it meanwhile. Use mode='log' if that matters"
+            )
         finish_copies(leaves(batch_copy))
         return batch_copy
 
@@ -235,7 +233,7 @@ class IterableAdapter:
 
     def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
         """A new loader, the same but for `settings`; raises UsageError where it cannot make one."""
-        raise UsageError(only_where_made(loader, settings))
+        raise only_where_made(loader, settings)
 
     def reconfigure(
         self, loader: Any, settings: Mapping[str, Any], *, allow_changes: bool = False
@@ -247,16 +245,16 @@ class IterableAdapter:
         names = self._changeable(loader)
         others = ", ".join(name for name in settings if name not in names)
         if others and not names:
-            raise UsageError(only_where_made(loader, settings))
+            raise only_where_made(loader, settings)
         if others:
             raise UsageError(
                 f"this {type(loader).__name__} has no {others} that can be changed; expected "
                 f"{', '.join(names)}"
             )
-        changes = (self._change_of_batches(loader, *setting) for setting in settings.items())
-        change = next(filter(None, changes), None)
-        if change is not None and not allow_changes:
-            raise UsageError(other_batches(change))
+        for name, value in settings.items():
+            change = self._change_of_batches(loader, name, value)
+            if change is not None and not allow_changes:
+                raise UsageError(other_batches(change))
         self._change(loader, settings)
 
     def _changeable(self, loader: Any) -> Collection[str]:
@@ -271,12 +269,12 @@ class IterableAdapter:
         """Give `loader` the attributes of another one, and its own methods; its other ones stay."""
         again = self.reconfigured(loader, settings)
         if type(again) is not type(loader):
-            raise UsageError(only_where_made(loader, settings))
+            raise only_where_made(loader, settings)
         for name, value in vars(again).items():
             is_its_own = isinstance(value, MethodType) and value.__self__ is again
             vars(loader)[name] = MethodType(value.__func__, loader) if is_its_own else value
         # It stays alive, since its `__del__` would close what `loader` goes on with.
-        vars(loader)[MADE_AGAIN] = again
+        vars(loader)["_loadeval_made_again"] = again
 
 
 Adapter = IterableAdapter
@@ -289,9 +287,9 @@ def overrides_of(loader: Any) -> Mapping[str, Any] | None:
     return noted
 
 
-def only_where_made(loader: Any, settings: Iterable[str]) -> str:
-    """The text of the UsageError for a loader that nothing else can give `settings`."""
-    return (
+def only_where_made(loader: Any, settings: Iterable[str]) -> UsageError:
+    """Of a loader that nothing else can give `settings`."""
+    return UsageError(
         f"this {type(loader).__name__} can get other settings only where it is made; change "
         f"{', '.join(settings)} there"
     )

@@ -33,7 +33,7 @@ from loadeval.model.changes import asked_for
 from loadeval.model.model import Model
 from loadeval.model.whatif import memory_bytes, shortages
 from loadeval.probes import NAMES
-from loadeval.report.blocks import Cell, Number, Section, Table, Text
+from loadeval.report.blocks import Block, Cell, Number, Section, Table, Text
 from loadeval.report.text import lines
 from loadeval.settings import Settings
 
@@ -105,14 +105,6 @@ class Tuning:
             ]
             for trial in self.trials
         ]
-        texts = list(self.notes)
-        alike = [
-            as_code(trial.changes)
-            for trial in self.trials
-            if trial.speedup is not None and trial.speedup.bounds[0] <= 1 <= trial.speedup.bounds[1]
-        ]
-        if alike:
-            texts.append(f"No difference is shown with {' and with '.join(alike)}.")
         ends = [Text(BRACKETS, "note")]
         head = "No other settings were shown to be faster: the present ones stay"
         head += f", {present}." if present else "."
@@ -123,7 +115,7 @@ class Tuning:
             change = f"Change where the loader is made{place}: {as_code(self.arguments)}"
             ends.append(Text(change))
         table = Table((f"{self.unit}/s", "measured", "speed-up", "predicted"), rows)
-        blocks = [table, *map(Text, texts), *ends]
+        blocks: list[Block] = [table, *map(Text, self.notes), *ends]
         return [Section(head), *(Section("", [block]) for block in blocks)]
 
     def __str__(self) -> str:
@@ -247,7 +239,7 @@ def tune_command(
     return _tuned(first, dict(settings.settings), space, runs_in_turn, rounds=2)
 
 
-def _tuned(
+def _tuned(  # noqa: C901 - one way through
     first: Run,
     given: Changes,
     space: Space,
