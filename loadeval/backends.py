@@ -5,11 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import random
-import time
 import timeit
 import uuid
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,12 +34,17 @@ from loadeval.evaluator import Measurement
 from loadeval.probes import NAMES
 from loadeval.report.build import result_of
 from loadeval.report.report import Report
-from loadeval.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
+from loadeval.settings import Settings
 
 Sample = tuple[str, int]
 Pixels = npt.NDArray[np.uint8]
 
 FEWEST_ROUNDS = 3
+OPTIONS = {
+    *("samples", "unit", "overwrite", "max_cache_bytes", "seed"),
+    *("probes", "probe_interval_s", "stages", "clock"),
+}
+"""Settings that a comparison takes."""
 MOST_EMPTY_EPOCHS = 3
 """After so many epochs in a row without a counted batch, more would not help."""
 MOST_LEAVES = 6
@@ -91,23 +95,15 @@ class Backend:
             )
 
 
-def compare_backends(  # noqa: C901, PLR0913 - options, nearly all by keyword, and one way through
+def compare_backends(  # noqa: C901 - one way through
     backends: Mapping[str, Any],
     step: Callable[[Any], object],
     *,
     batches: int = 200,
     rounds: int = 6,
     unequal: bool = False,
-    samples: Callable[[Any], int | None] | None = None,
-    unit: str = "samples",
     log_dir: str | os.PathLike[str] | None = None,
-    overwrite: bool = False,
-    max_cache_bytes: int = DEFAULT_CACHE_BYTES,
-    seed: int = 0,
-    probes: Iterable[Any] = NAMES,
-    stages: bool = True,
-    probe_interval_s: float = DEFAULT_PROBE_INTERVAL_S,
-    clock: Callable[[], int] = time.perf_counter_ns,
+    **options: Any,
 ) -> Report:
     """Measure one training step with several loaders: each as it is, and as if it were free.
 
@@ -125,17 +121,10 @@ def compare_backends(  # noqa: C901, PLR0913 - options, nearly all by keyword, a
         batches: about how many real and how many ideal batches to measure per backend.
         rounds: how often each backend runs, at least 3.
         unequal: allow batches and epochs that differ between backends.
-        samples: a callable that returns the number of samples of a (converted) batch; by default
-            the first dimension of its first array.
-        unit: what reports call the samples, such as "images".
         log_dir: a folder for run logs, one per backend, NAME.jsonl.
-        overwrite: whether the run logs may replace existing files.
-        max_cache_bytes: the most memory that prefetched batches may take.
-        seed: seeds the random order of backends and blocks.
-        probes: the system metrics to record, as for LoaderEvaluator; () records none.
-        stages: whether to time what happens inside the loaders.
-        probe_interval_s: seconds between two readings of the system metrics.
-        clock: a clock in nanoseconds, for tests.
+        options: as for LoaderEvaluator: `samples` (of a converted batch), `unit`, `overwrite`,
+            `max_cache_bytes`, `seed`, `probes`, `probe_interval_s`, `clock`, and `stages`, which
+            are timed in all batches.
 
     Returns a `Report`: print it for throughputs, speed-ups and differences with 95% CIs; `plot`
     draws them, and `backends` has the result of each. Drift over several rounds widens
@@ -152,20 +141,11 @@ def compare_backends(  # noqa: C901, PLR0913 - options, nearly all by keyword, a
             f"rounds is {rounds!r}; expected a whole number, {FEWEST_ROUNDS} or more: fewer "
             "rounds give no confidence interval"
         )
-    settings = Settings(
-        mode="alternate",
-        samples=samples,
-        unit=unit,
-        max_cache_bytes=max_cache_bytes,
-        overwrite=overwrite,
-        pairs=rounds,
-        batches=batches,
-        seed=seed,
-        clock=clock,
-        probes=probes,
-        stages=stages,
-        probe_interval_s=probe_interval_s,
-    )
+    unknown = ", ".join(options.keys() - OPTIONS)
+    if unknown:
+        raise TypeError(f"compare_backends() has no option {unknown}")
+    options = {"probes": NAMES, "stages": True, **options}
+    settings = Settings(mode="alternate", pairs=rounds, batches=batches, **options)
     if not callable(step):
         raise UsageError(
             f"step is {step!r}; expected a function that trains on one batch: step(batch)"
@@ -191,7 +171,7 @@ def compare_backends(  # noqa: C901, PLR0913 - options, nearly all by keyword, a
         )
     orders = [list(runs) for _ in range(rounds)]
     for number, order in enumerate(orders):
-        random.Random(f"{seed}/round {number}").shuffle(order)  # noqa: S311 - no secret
+        random.Random(f"{settings.seed}/round {number}").shuffle(order)  # noqa: S311 - no secret
 
     def serve(_round: int, name: str) -> Exception | None:
         with closing(runs[name].round()) as batches_of_round:
@@ -232,17 +212,9 @@ def _logs_of(backends: object, log_dir: str | os.PathLike[str] | None) -> Path |
             raise UsageError(f"{name!r} cannot name a backend; expected text such as 'torch'")
         if log_dir is not None and Path(name).name != name:
             raise UsageError(f"{name!r} cannot name a run log; expected a name without slashes")
-    if log_dir is None:
-        return None
-    logs = Path(log_dir)
-    try:
-        logs.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"cannot make the folder {logs}: {error.strerror or error}; pass log_dir= a writable "
-            "folder"
-        ) from error
-    return logs
+    if log_dir is not None:
+        Path(log_dir).mkdir(parents=True, exist_ok=True)
+    return None if log_dir is None else Path(log_dir)
 
 
 class BackendAdapter(IterableAdapter):
@@ -442,9 +414,8 @@ def recipe_code(name: str, resized: int, cropped: int) -> str:
     """The file of the recipe `name`, with these sizes as its defaults."""
     file = files("loadeval_adapters.recipes") / f"{name.removesuffix(DRAFT)}.py"
     text = file.read_text(encoding="utf-8")
-    text = text.replace("resized: int = 256", f"resized: int = {resized}")
-    text = text.replace("cropped: int = 224", f"cropped: int = {cropped}")
-    return text.replace("draft: bool = False", f"draft: bool = {name.endswith(DRAFT)}")
+    text = text.replace("resized=256, cropped=224", f"resized={resized}, cropped={cropped}")
+    return text.replace("draft=False", f"draft={name.endswith(DRAFT)}")
 
 
 def recipe_loader(
