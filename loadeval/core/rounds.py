@@ -161,6 +161,8 @@ class Schedule:
 
     def end_block(self) -> None:
         """The block ends, also where it counted fewer batches than planned."""
+        if not self._planned:  # another epoch, which was read at once, has ended it
+            return
         block = self._planned.pop(0)
         if self._iterations and not block.instrumented:
             self._last_ns[block.arm] = self._elapsed_ns / self._iterations
