@@ -64,18 +64,12 @@ class KeptBatch:
         """The batch in fresh containers around the same leaves."""
         return renewed(self.tree) if self._is_plain else map_leaves(lambda leaf: leaf, self.tree)
 
-    def has_changed(self) -> bool:
-        """Whether a leaf was changed in place."""
-        return self.has_new_version() or any(
-            elements.tobytes() != content for elements, content in self._samples
-        )
-
-    def has_new_version(self) -> bool:
-        """The same, of tensors alone, which is quick."""
-        for tensor, version in self._versions:  # noqa: SIM110 - a generator takes longer
+    def has_changed(self, *, arrays: bool = True) -> bool:
+        """Whether a leaf was changed in place; it is quick without `arrays`."""
+        for tensor, version in self._versions:
             if tensor._version != version:  # noqa: SLF001 - it has no public name
                 return True
-        return False
+        return arrays and any(elements.tobytes() != content for elements, content in self._samples)
 
 
 def is_plain(tree: Any) -> bool:
@@ -211,13 +205,11 @@ class ReplayEpoch:
 
     def _finds_change(self, number: int) -> bool:
         kept = self._cache.kept
-        finished, place = divmod(number, len(kept))
         if number == 0:
             return any(each.has_changed() for each in kept)
-        if number <= len(kept):
-            return self._last.has_changed()
+        finished, place = divmod(number, len(kept))
         is_of_turn = place == 0 and kept[finished % len(kept)].has_changed()
-        return is_of_turn or self._last.has_new_version()
+        return is_of_turn or self._last.has_changed(arrays=number <= len(kept))
 
 
 def fill(
