@@ -7,8 +7,6 @@ import gc
 import json
 import math
 import pickle
-import subprocess
-import sys
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +17,6 @@ from loadeval import (
     IterableAdapter,
     LoaderEvaluator,
     LoadevalWarning,
-    RunLogError,
     UsageError,
     read_run,
 )
@@ -411,38 +408,12 @@ def test_an_epoch_goes_on_after_close(log_file: str | None, tmp_path: Path) -> N
     assert len(evaluator.recorded().steps) == 2
 
 
-def test_an_existing_log_is_not_overwritten(tmp_path: Path) -> None:
-    path = tmp_path / "run.jsonl"
-    LoaderEvaluator(Loader(), log_file=path).close()
-    before = path.read_bytes()
-    with pytest.raises(RunLogError, match="already exists"):
-        LoaderEvaluator(Loader(), log_file=path)
-    assert path.read_bytes() == before
-    LoaderEvaluator(Loader(), log_file=path, overwrite=True).close()
-    assert path.read_bytes() != before
-
-
 def test_an_evaluator_that_is_dropped_closes_its_log(tmp_path: Path) -> None:
     evaluator = LoaderEvaluator(Loader(), log_file=tmp_path / "run.jsonl")
     list(evaluator)
     del evaluator
     gc.collect()
     assert read_run(tmp_path / "run.jsonl").closed
-
-
-def test_the_interpreters_exit_closes_the_log(tmp_path: Path) -> None:
-    """A script that just ends leaves a complete log, also when it ends by an exception."""
-    script = (
-        "from loadeval import LoaderEvaluator\n"
-        "evaluator = LoaderEvaluator(range(5), log_file='run.jsonl')\n"
-        "for batch in evaluator:\n"
-        "    if batch == 3: raise SystemExit(3)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=False)
-    assert done.returncode == 3
-    run = read_run(tmp_path / "run.jsonl")
-    assert run.closed
-    assert len(run.steps) == 4
 
 
 def test_the_run_is_named_after_its_file_or_as_asked(tmp_path: Path) -> None:

@@ -87,11 +87,6 @@ def test_blocks_are_whole_and_in_the_order_of_the_schedule() -> None:
     windows = evaluator.recorded().windows
     expected = [(pair, arm) for pair in range(5) for arm in arms_of(3, pair)]
     assert [(window.pair, window.arm) for window in windows] == expected
-    sizes = rows(evaluator.recorded())
-    each_ns = {"real": LOAD_NS + STEP_NS, "ideal": STEP_NS}
-    for window in windows:
-        batches = sizes[window.pair, ARMS.index(window.arm)]
-        assert window.elapsed_ns == batches * each_ns[window.arm]
 
 
 @pytest.mark.parametrize("length", [2000, 5])
