@@ -176,6 +176,7 @@ def tune(
         total, probes = (3 * batches, NAMES) if mode == "alternate" else (last + 2, ())
         of_block = Settings(mode=mode, batches=total, probes=probes, clock=clock)
         measurement = Measurement(loader, of_block, adapter=adapter)
+        measurement.recorder.expects_batches = False  # what fails is told as the setting's error
         try:
             epochs = (measurement.epoch(loader, None) for _ in range(total))
             for number, batch in enumerate(islice(chain.from_iterable(epochs), total)):
