@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from loadeval.adapter import adapter_for, is_iterable, length_of, overrides_of
 from loadeval.core.annotate import annotation_for
@@ -536,8 +536,8 @@ class LoaderEvaluator:
 
     @dataloader.setter
     def dataloader(self, loader: Any) -> None:
-        adapter_for(loader)  # before the run ends, what is no loader is refused
         if loader is not self._loader:
+            adapter_for(loader)  # what is no loader is refused before the run ends
             self._restart(loader)
 
     @property
@@ -557,11 +557,10 @@ class LoaderEvaluator:
 
     @num_cached_batches.setter
     def num_cached_batches(self, batches: int) -> None:
-        settings = replace(self._measurement.settings, num_cached_batches=batches)
-        if self.mode != "replay":
-            self._measurement.settings = settings
-        elif batches != self.num_cached_batches:
+        if self.mode == "replay" and batches != self.num_cached_batches:
             self._restart(num_cached_batches=batches)
+        settings = self._measurement.settings
+        self._measurement.settings = replace(settings, num_cached_batches=batches)
 
     @property
     def metrics_file(self) -> str | os.PathLike[str] | None:
@@ -589,9 +588,8 @@ class LoaderEvaluator:
     @property
     def start_time(self) -> float | None:
         """When the first batch was requested, in seconds since 1970; None before that."""
-        if "start_time" not in self._assigned:
-            return span_of(self.recorded())[0]
-        return cast("float | None", self._assigned["start_time"])
+        time_s: float | None = self._assigned.get("start_time", span_of(self.recorded())[0])
+        return time_s
 
     @start_time.setter
     def start_time(self, time_s: float | None) -> None:
@@ -600,9 +598,8 @@ class LoaderEvaluator:
     @property
     def end_time(self) -> float | None:
         """When the last epoch ended, in seconds since 1970; None before that."""
-        if "end_time" not in self._assigned:
-            return span_of(self.recorded())[1]
-        return cast("float | None", self._assigned["end_time"])
+        time_s: float | None = self._assigned.get("end_time", span_of(self.recorded())[1])
+        return time_s
 
     @end_time.setter
     def end_time(self, time_s: float | None) -> None:

@@ -45,7 +45,10 @@ class KeptBatch:
     def __init__(self, tree: Any, counted: Count) -> None:
         self.tree = tree
         self.count = counted
-        self._is_plain = is_plain(tree)
+        try:
+            self.fresh = refresher(tree, set()) or (lambda: tree)
+        except (NotImplementedError, RecursionError):
+            self.fresh = partial(map_leaves, lambda leaf: leaf, tree)
         self._versions: list[tuple[Any, int]] = []
         self._samples: list[tuple[np.ndarray[Any, Any], bytes]] = []
         for leaf in leaves(tree):
@@ -60,37 +63,44 @@ class KeptBatch:
             except Exception:  # noqa: BLE001, S112 - a tensor made in inference mode; or anybody's
                 continue
 
-    def fresh(self) -> Any:
-        """The batch in fresh containers around the same leaves."""
-        return renewed(self.tree) if self._is_plain else map_leaves(lambda leaf: leaf, self.tree)
+    def has_changed(self) -> bool:
+        """Whether a leaf was changed in place."""
+        return self.has_new_version() or any(
+            elements.tobytes() != content for elements, content in self._samples
+        )
 
-    def has_changed(self, *, arrays: bool = True) -> bool:
-        """Whether a leaf was changed in place; it is quick without `arrays`."""
-        for tensor, version in self._versions:
+    def has_new_version(self) -> bool:
+        """The same, of tensors alone, which is quick."""
+        for tensor, version in self._versions:  # noqa: SIM110 - a generator takes longer
             if tensor._version != version:  # noqa: SLF001 - it has no public name
                 return True
-        return arrays and any(elements.tobytes() != content for elements, content in self._samples)
+        return False
 
 
-def is_plain(tree: Any) -> bool:
-    """Whether all containers in `tree` are dicts, lists and tuples, none of which it has twice."""
-    waiting, met = [tree], set[int]()
-    while waiting:
-        node = waiting.pop()
-        if is_container(node):
-            if type(node) not in {dict, list, tuple} or id(node) in met:
-                return False
-            met.add(id(node))
-            waiting += [child for _, child in parts(node)]
-    return True
+def refresher(node: Any, met: set[int]) -> Callable[[], Any] | None:
+    """A function that returns `node` in fresh containers around the same leaves, each time.
 
+    It does as `map_leaves`, but what to copy is found once. None is for what need not be copied.
+    Raises NotImplementedError for a container that is no dict, list or tuple, or that was `met`.
+    """
+    if not is_container(node):
+        return None
+    kind = type(node)
+    if id(node) in met or kind not in {dict, list, tuple}:
+        raise NotImplementedError
+    met.add(id(node))
+    inner = [(key, make) for (_, key), child in parts(node) if (make := refresher(child, met))]
+    copy: Callable[[], Any] = list(node).copy if kind is tuple else node.copy
 
-def renewed(tree: Any) -> Any:
-    """What `map_leaves` makes of a plain tree with the same leaves; it is quicker."""
-    kind = type(tree)
-    if kind is dict:
-        return {key: renewed(value) for key, value in tree.items()}
-    return kind(map(renewed, tree)) if kind is list or kind is tuple else tree
+    def fresh() -> Any:
+        made = copy()
+        for key, make in inner:
+            made[key] = make()
+        return made
+
+    if kind is tuple:
+        return (lambda: tuple(fresh())) if inner else None
+    return fresh
 
 
 class BatchCache:
@@ -207,9 +217,11 @@ class ReplayEpoch:
         kept = self._cache.kept
         if number == 0:
             return any(each.has_changed() for each in kept)
-        finished, place = divmod(number, len(kept))
-        is_of_turn = place == 0 and kept[finished % len(kept)].has_changed()
-        return is_of_turn or self._last.has_changed(arrays=number <= len(kept))
+        if number <= len(kept):
+            return self._last.has_changed()
+        turn, place = divmod(number, len(kept))
+        is_of_turn = place == 0 and kept[turn % len(kept)].has_changed()
+        return is_of_turn or self._last.has_new_version()
 
 
 def fill(
