@@ -98,15 +98,6 @@ class Settings:
         is_choice = isinstance(self.stages, bool | None)
         _expect(is_choice, "stages", self.stages, "True, False, or None")
         _expect(isinstance(self.redact, bool), "redact", self.redact, "True or False")
-        self._check_mode()
-        seconds = "seconds, such as 0.1; pass probes=() to record no system metrics"
-        _expect(self.probe_interval_s > 0, "probe_interval_s", self.probe_interval_s, seconds)
-        counts = "a function that returns a batch's number of samples, such as len"
-        _expect(self.samples is None or callable(self.samples), "samples", self.samples, counts)
-        is_word = self.unit and isinstance(self.unit, str)
-        _expect(is_word, "unit", self.unit, "a word such as 'images'")
-
-    def _check_mode(self) -> None:
         for name, modes in ONLY_IN.items():
             value = getattr(self, name)
             if value and self.mode not in modes:
@@ -115,6 +106,12 @@ class Settings:
                     f"{name}={value!r} works only in mode{'s' * (len(modes) > 1)} {words}, and the "
                     f"mode is {self.mode!r}; pass mode={modes[0]!r}, or omit {name}="
                 )
+        seconds = "seconds, such as 0.1; pass probes=() to record no system metrics"
+        _expect(self.probe_interval_s > 0, "probe_interval_s", self.probe_interval_s, seconds)
+        counts = "a function that returns a batch's number of samples, such as len"
+        _expect(self.samples is None or callable(self.samples), "samples", self.samples, counts)
+        is_word = self.unit and isinstance(self.unit, str)
+        _expect(is_word, "unit", self.unit, "a word such as 'images'")
 
     @property
     def looks_inside(self) -> bool:
