@@ -48,8 +48,6 @@ __all__ = [  # what adapters are written with
 
 OVERRIDES = "_loadeval_overrides"
 """An attribute of a loader: what it has in place of its program's settings."""
-MADE_AGAIN = "_loadeval_made_again"
-"""An attribute of a loader that was given other settings: the loader that was made with them."""
 CHANGE_BATCHES = frozenset({"batch_size", "shuffle", "drop_last"})
 """Settings with which training gets other batches, whatever their value."""
 PLACES: dict[int, tuple[weakref.ref[Any], str]] = {}
@@ -57,10 +55,6 @@ PLACES: dict[int, tuple[weakref.ref[Any], str]] = {}
 
 By the identity of a loader, or of the dataset of one.
 """
-NOT_COPIED = (
-    "batches hold what cannot be copied ({}): it is served as it is, so a loader that reuses it "
-    "may have changed it meanwhile. Use mode='log' if that matters"
-)
 GROUP = "loadeval.adapters"
 OWN = "loadeval_adapters"
 """The package of the adapters that come with loadeval. A vendored or zipped copy has no entry
@@ -187,7 +181,11 @@ class IterableAdapter:
         batch_copy, uncopied = copied(batch)
         if uncopied and not self._has_said_kept:
             self._has_said_kept = True
-            warn(NOT_COPIED.format(", ".join(dict.fromkeys(uncopied))))
+            kinds = ", ".join(dict.fromkeys(uncopied))
+            warn(
+                f"batches hold what cannot be copied ({kinds}): it is served as it is, so a loader "
+                "that reuses it may have changed it meanwhile. Use mode='log' if that matters"
+            )
         finish_copies(leaves(batch_copy))
         return batch_copy
 
@@ -235,7 +233,7 @@ class IterableAdapter:
 
     def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
         """A new loader, the same but for `settings`; raises UsageError where it cannot make one."""
-        raise UsageError(only_where_made(loader, settings))
+        raise only_where_made(loader, settings)
 
     def reconfigure(
         self, loader: Any, settings: Mapping[str, Any], *, allow_changes: bool = False
@@ -247,16 +245,16 @@ class IterableAdapter:
         names = self._changeable(loader)
         others = ", ".join(name for name in settings if name not in names)
         if others and not names:
-            raise UsageError(only_where_made(loader, settings))
+            raise only_where_made(loader, settings)
         if others:
             raise UsageError(
                 f"this {type(loader).__name__} has no {others} that can be changed; expected "
                 f"{', '.join(names)}"
             )
-        changes = (self._change_of_batches(loader, *setting) for setting in settings.items())
-        change = next(filter(None, changes), None)
-        if change is not None and not allow_changes:
-            raise UsageError(other_batches(change))
+        for name, value in settings.items():
+            change = self._change_of_batches(loader, name, value)
+            if change is not None and not allow_changes:
+                raise UsageError(other_batches(change))
         self._change(loader, settings)
 
     def _changeable(self, loader: Any) -> Collection[str]:
@@ -271,12 +269,12 @@ class IterableAdapter:
         """Give `loader` the attributes of another one, and its own methods; its other ones stay."""
         again = self.reconfigured(loader, settings)
         if type(again) is not type(loader):
-            raise UsageError(only_where_made(loader, settings))
+            raise only_where_made(loader, settings)
         for name, value in vars(again).items():
             is_its_own = isinstance(value, MethodType) and value.__self__ is again
             vars(loader)[name] = MethodType(value.__func__, loader) if is_its_own else value
         # It stays alive, since its `__del__` would close what `loader` goes on with.
-        vars(loader)[MADE_AGAIN] = again
+        vars(loader)["_loadeval_made_again"] = again
 
 
 Adapter = IterableAdapter
@@ -289,9 +287,9 @@ def overrides_of(loader: Any) -> Mapping[str, Any] | None:
     return noted
 
 
-def only_where_made(loader: Any, settings: Iterable[str]) -> str:
-    """The text of the UsageError for a loader that nothing else can give `settings`."""
-    return (
+def only_where_made(loader: Any, settings: Iterable[str]) -> UsageError:
+    """Of a loader that nothing else can give `settings`."""
+    return UsageError(
         f"this {type(loader).__name__} can get other settings only where it is made; change "
         f"{', '.join(settings)} there"
     )
@@ -307,15 +305,6 @@ def change_of_batches(name: str, value: Any) -> str | None:
 def other_batches(change: str) -> str:
     """The text of the UsageError for settings that change what training gets."""
     return f"{change}; if that is wanted, pass --allow-changes, or allow_changes=True to install()"
-
-
-def check_is_loader(loader: Any) -> None:
-    """Raises UsageError if `loader` cannot be iterated or called."""
-    if not is_iterable(loader) and not callable(loader):
-        raise UsageError(
-            f"cannot read batches from {type(loader).__name__!r}: expected an iterable, or a "
-            "callable that returns an iterator; pass the loader that the training loop iterates"
-        )
 
 
 def is_iterable(loader: Any) -> bool:
@@ -357,18 +346,19 @@ class FactoryAdapter(IterableAdapter):
     cannot be iterated.
     """
 
-    def __init__(self, factory: Callable[[], Any], adapter_for: Callable[[Any], Adapter]) -> None:
+    def __init__(self, factory: Callable[[], Any]) -> None:
         self._factory = factory
-        self._made = made = factory()
+        self._made = factory()
         self._unused = True
         self._inside: LoaderStages | None = None
-        self._begun: list[Callable[[int], object]] | None = None
-        self._inner = inner = adapter_for(made)
-        if type(inner) is IterableAdapter and not is_iterable(made):
+        self._begun: list[Callable[[int], object]] | None = None  # of an epoch that is looked into
+        try:
+            self._inner = inner = adapter_for(self._made)
+        except UsageError:
             raise UsageError(
-                f"{factory!r} returned {type(made).__name__!r}, which cannot be iterated; "
+                f"{factory!r} returned {type(self._made).__name__!r}, which cannot be iterated; "
                 "expected a callable that returns a new loader or iterator"
-            )
+            ) from None
         # Counter checks which rules they are.
         for name in ("samples", "nbytes", "keep", "fence", "distributions"):
             setattr(self, name, getattr(inner, name))
@@ -482,8 +472,13 @@ def adapter_for(loader: Any) -> Adapter:
                 warn(f"cannot import {what}, {AS_AN_ITERABLE}")
                 return IterableAdapter()
             return adapter
-    if callable(loader) and not is_iterable(loader):
-        return FactoryAdapter(loader, adapter_for)
+    if not is_iterable(loader):
+        if callable(loader):
+            return FactoryAdapter(loader)
+        raise UsageError(
+            f"cannot read batches from {type(loader).__name__!r}: expected an iterable, or a "
+            "callable that returns an iterator; pass the loader that the training loop iterates"
+        )
     if type(loader).__module__ != "builtins" and not own_adapters():
         warn(f"cannot import {OWN}, {AS_AN_ITERABLE}")
     return IterableAdapter()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import random
-import time
 import timeit
 import uuid
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,32 +22,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loadeval.adapter import FactoryAdapter, IterableAdapter, adapter_for, check_is_loader
-from loadeval.core.alternate import Alternation
+from loadeval.adapter import FactoryAdapter, IterableAdapter, adapter_for
 from loadeval.core.batch import is_array, leaves
 from loadeval.core.counting import Counter
-from loadeval.core.loop import Serving, served
-from loadeval.core.recorder import Recorder
 from loadeval.core.rounds import Schedule, in_rounds
-from loadeval.core.threads import Probes
 from loadeval.data.blocks import block_for
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.environment import describe_environment
 from loadeval.data.lines import LoaderInfo
-from loadeval.errors import LoadevalWarning, UsageError, in_words
-from loadeval.probes import NAMES, probes_named
+from loadeval.errors import UNGUARDED, LoadevalWarning, UsageError, in_words
+from loadeval.evaluator import Measurement
+from loadeval.probes import NAMES
 from loadeval.report.build import result_of
 from loadeval.report.report import Report
-from loadeval.settings import (
-    DEFAULT_CACHE_BYTES,
-    DEFAULT_PROBE_INTERVAL_S,
-    Settings,
-)
+from loadeval.settings import Settings
 
 Sample = tuple[str, int]
 Pixels = npt.NDArray[np.uint8]
 
 FEWEST_ROUNDS = 3
+OPTIONS = {
+    *("samples", "unit", "overwrite", "max_cache_bytes", "seed"),
+    *("probes", "probe_interval_s", "stages", "clock"),
+}
+"""Settings that a comparison takes."""
 MOST_EMPTY_EPOCHS = 3
 """After so many epochs in a row without a counted batch, more would not help."""
 MOST_LEAVES = 6
@@ -64,7 +60,9 @@ RECIPES = {
     "dali": "torch nvidia-dali-cuda120",
     "spdl": "torch pillow spdl-core",
 }
-"""What pip installs for each; `loadeval_adapters.recipes` has a file for each."""
+"""What pip installs for each; `loadeval_adapters.recipes` has their files."""
+DRAFT = "_draft"
+"""The name of the recipe ends so that is the file of another with `draft=True`."""
 MOST_JPEGS = 128
 """So many JPEGs are loaded again and again, at most."""
 EPOCH_BATCHES = 64
@@ -97,23 +95,15 @@ class Backend:
             )
 
 
-def compare_backends(  # noqa: C901, PLR0913 - options, nearly all by keyword, and one way through
+def compare_backends(  # noqa: C901 - one way through
     backends: Mapping[str, Any],
     step: Callable[[Any], object],
     *,
     batches: int = 200,
     rounds: int = 6,
     unequal: bool = False,
-    samples: Callable[[Any], int | None] | None = None,
-    unit: str = "samples",
     log_dir: str | os.PathLike[str] | None = None,
-    overwrite: bool = False,
-    max_cache_bytes: int = DEFAULT_CACHE_BYTES,
-    seed: int = 0,
-    probes: Iterable[Any] = NAMES,
-    stages: bool = True,
-    probe_interval_s: float = DEFAULT_PROBE_INTERVAL_S,
-    clock: Callable[[], int] = time.perf_counter_ns,
+    **options: Any,
 ) -> Report:
     """Measure one training step with several loaders: each as it is, and as if it were free.
 
@@ -131,17 +121,10 @@ def compare_backends(  # noqa: C901, PLR0913 - options, nearly all by keyword, a
         batches: about how many real and how many ideal batches to measure per backend.
         rounds: how often each backend runs, at least 3.
         unequal: allow batches and epochs that differ between backends.
-        samples: a callable that returns the number of samples of a (converted) batch; by default
-            the first dimension of its first array.
-        unit: what reports call the samples, such as "images".
         log_dir: a folder for run logs, one per backend, NAME.jsonl.
-        overwrite: whether the run logs may replace existing files.
-        max_cache_bytes: the most memory that prefetched batches may take.
-        seed: seeds the random order of backends and blocks.
-        probes: the system metrics to record, as for LoaderEvaluator; () records none.
-        stages: whether to time what happens inside the loaders.
-        probe_interval_s: seconds between two readings of the system metrics.
-        clock: a clock in nanoseconds, for tests.
+        options: as for LoaderEvaluator: `samples` (of a converted batch), `unit`, `overwrite`,
+            `max_cache_bytes`, `seed`, `probes`, `probe_interval_s`, `clock`, and `stages`, which
+            are timed in all batches.
 
     Returns a `Report`: print it for throughputs, speed-ups and differences with 95% CIs; `plot`
     draws them, and `backends` has the result of each. Drift over several rounds widens
@@ -158,20 +141,11 @@ def compare_backends(  # noqa: C901, PLR0913 - options, nearly all by keyword, a
             f"rounds is {rounds!r}; expected a whole number, {FEWEST_ROUNDS} or more: fewer "
             "rounds give no confidence interval"
         )
-    settings = Settings(
-        mode="alternate",
-        samples=samples,
-        unit=unit,
-        max_cache_bytes=max_cache_bytes,
-        overwrite=overwrite,
-        pairs=rounds,
-        batches=batches,
-        seed=seed,
-        clock=clock,
-        probes=tuple(probes),
-        stages=stages,
-        probe_interval_s=probe_interval_s,
-    )
+    unknown = ", ".join(options.keys() - OPTIONS)
+    if unknown:
+        raise TypeError(f"compare_backends() has no option {unknown}")
+    options = {"probes": NAMES, "stages": True, **options}
+    settings = Settings(mode="alternate", pairs=rounds, batches=batches, **options)
     if not callable(step):
         raise UsageError(
             f"step is {step!r}; expected a function that trains on one batch: step(batch)"
@@ -182,10 +156,9 @@ def compare_backends(  # noqa: C901, PLR0913 - options, nearly all by keyword, a
     for name, backend in backends.items():
         log_file = None if logs is None else logs / f"{name}.jsonl"
         of_run = replace(settings, name=name, log_file=log_file)
+        given = backend if isinstance(backend, Backend) else Backend(backend)
         try:
-            runs[name] = BackendRun(
-                backend if isinstance(backend, Backend) else Backend(backend), of_run
-            )
+            runs[name] = BackendRun(given, of_run)
         except UsageError as error:
             raise UsageError(f"{name}: {error}") from error
         except Exception as error:  # noqa: BLE001 - the other backends go on
@@ -198,10 +171,10 @@ def compare_backends(  # noqa: C901, PLR0913 - options, nearly all by keyword, a
         )
     orders = [list(runs) for _ in range(rounds)]
     for number, order in enumerate(orders):
-        random.Random(f"{seed}/round {number}").shuffle(order)  # noqa: S311 - no secret
+        random.Random(f"{settings.seed}/round {number}").shuffle(order)  # noqa: S311 - no secret
 
-    def serve(number: int, name: str) -> Exception | None:
-        with closing(runs[name].round(number)) as batches_of_round:
+    def serve(_round: int, name: str) -> Exception | None:
+        with closing(runs[name].round()) as batches_of_round:
             try:
                 for batch in batches_of_round:
                     step(batch)
@@ -239,17 +212,49 @@ def _logs_of(backends: object, log_dir: str | os.PathLike[str] | None) -> Path |
             raise UsageError(f"{name!r} cannot name a backend; expected text such as 'torch'")
         if log_dir is not None and Path(name).name != name:
             raise UsageError(f"{name!r} cannot name a run log; expected a name without slashes")
-    if log_dir is None:
-        return None
-    logs = Path(log_dir)
-    try:
-        logs.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"cannot make the folder {logs}: {error.strerror or error}; pass log_dir= a writable "
-            "folder"
-        ) from error
-    return logs
+    if log_dir is not None:
+        Path(log_dir).mkdir(parents=True, exist_ok=True)
+    return None if log_dir is None else Path(log_dir)
+
+
+class BackendAdapter(IterableAdapter):
+    """Uses a backend's loader as the adapter for it does, and converts its batches."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._loader, self._convert = backend.loader, backend.convert
+        self._inner = adapter_for(backend.loader)
+        self._epoch: Iterator[Any] | None = None
+        of_batches = () if backend.convert else ("samples", "nbytes", "keep")
+        for name in ("fence", "stages", "distributions", *of_batches):
+            setattr(self, name, getattr(self._inner, name))
+
+    @property
+    def is_one_shot(self) -> bool:
+        """Whether the loader has one epoch: its class may start over only if it is in Python."""
+        kind = type(self._loader)
+        starts_over = isinstance(getattr(kind, "__iter__", None), FunctionType)
+        return (
+            type(self._inner) is IterableAdapter and hasattr(kind, "__next__") and not starts_over
+        )
+
+    def describe(self, loader: Any) -> LoaderInfo:
+        """What is known of the loader; each new one fills its queue during its epoch start."""
+        info = self._inner.describe(loader)
+        return replace(info, ready_batches=0) if type(self._inner) is FactoryAdapter else info
+
+    def epoch(self, loader: Any) -> Iterator[Any]:
+        """A new epoch, its batches converted."""
+        with warnings.catch_warnings():
+            # That the last epoch was not finished, which is normal here.
+            warnings.simplefilter("ignore", LoadevalWarning)
+            self._epoch = epoch = self._inner.epoch(loader)
+        return epoch if self._convert is None else map(self._convert, epoch)
+
+    def stop(self) -> None:
+        """Stop the background work of the last epoch."""
+        epoch, self._epoch = self._epoch, None
+        if epoch is not None:
+            self._inner.release(self._loader, epoch)
 
 
 class BackendRun:
@@ -265,36 +270,24 @@ class BackendRun:
     def __init__(self, backend: Backend, settings: Settings) -> None:
         self.error: Exception | None = None
         self._loader = loader = backend.loader
-        self._convert = backend.convert
         self._settings = settings
-        self._adapter = adapter_for(loader)
-        if type(self._adapter) is IterableAdapter:
-            check_is_loader(loader)
-            # One whose class is written in Python may start over when iter() is called.
-            iterate = getattr(type(loader), "__iter__", None)
-            if hasattr(type(loader), "__next__") and not isinstance(iterate, FunctionType):
-                raise UsageError(
-                    f"a {type(loader).__name__} can be iterated only once, and each backend runs "
-                    "in several rounds; pass a callable that returns a new one"
-                )
-        self._epoch: Iterator[Any] | None = None
-        self._of_batches = self._adapter if backend.convert is None else IterableAdapter()
-        self._counter = Counter(self._of_batches, settings.samples)
-        info = self._adapter.describe(loader)
+        self._adapter = adapter = BackendAdapter(backend)
+        if adapter.is_one_shot:
+            raise UsageError(
+                f"a {type(loader).__name__} can be iterated only once, and each backend runs "
+                "in several rounds; pass a callable that returns a new one"
+            )
+        info = adapter.describe(loader)
         _collect_before_fork(info)
         try:
-            for batch in self._open():
-                count, _ = Counter(self._of_batches, settings.samples).count(batch)
+            for batch in adapter.epoch(loader):
+                count, _ = Counter(adapter, settings.samples).count(batch)
                 self.work = work_of(batch, count, info.length)
                 break
             else:
                 raise UsageError("the loader gave no batch; expected a loader with at least one")
         finally:
-            self._close()
-        ready: int | None = 0  # each new loader fills its queue during its epoch start
-        if not isinstance(self._adapter, FactoryAdapter):
-            ready = self._adapter.describe(loader).ready_batches
-        self._info = replace(info, ready_batches=ready)
+            adapter.stop()
 
     def begin(self, comparison: str) -> None:
         """Begin to record, as one of the runs of `comparison`.
@@ -302,49 +295,40 @@ class BackendRun:
         Raises RunLogError if the settings' log file exists or cannot be written.
         """
         settings, adapter = self._settings, self._adapter
-        probes = probes_named(settings.probes, threads=settings.looks_inside)
-        self.recorder = Recorder(
-            settings,
-            self._info,
-            name=settings.name or "backend",
-            facts={
-                "comparison": comparison,
-                "rounds": settings.pairs,
-                "batches": settings.batches,
-                "max_cache_bytes": settings.max_cache_bytes,
-                "seed": settings.seed,
-            },
-            environment=describe_environment(getattr(adapter, "distributions", ())),
-            probes=Probes(probes, settings.probe_interval_s),
-            stages=partial(adapter.stages, self._loader),
+        depth = adapter.describe(self._loader).prefetch_depth or 0
+        of_round = round((settings.batches or 1) / (settings.pairs or 1))
+        counted = max(of_round, block_for(depth))
+        self._schedule = Schedule(seed=settings.seed, prefetch_depth=depth, counted=counted)
+        facts = {
+            "comparison": comparison,
+            "rounds": settings.pairs,
+            "batches": settings.batches,
+            "max_cache_bytes": settings.max_cache_bytes,
+            "seed": settings.seed,
+        }
+        self._measurement = Measurement(
+            self._loader, settings, adapter=adapter, schedule=self._schedule, facts=facts
         )
+        self._measurement.guard = UNGUARDED  # whatever fails, the backend has
+        self.recorder = self._measurement.recorder
         self.recorder.expects_batches = False  # another backend may end the comparison first
-        self._alternation = Alternation(
-            Schedule(), self._of_batches, self._counter, self._info, settings, self.recorder
-        )
-        self._alternation.fence = adapter.fence
 
-    def round(self, number: int) -> Generator[Any, None, None]:
-        """The batches of round `number`: train on each before requesting the next one.
+    def round(self) -> Generator[Any, None, None]:
+        """The batches of the next round: train on each before requesting the next one.
 
         It is one pair of blocks, over as many epochs as it takes, and stops the loader afterwards.
         Close it if you leave early.
         """
-        _collect_before_fork(self._info)
-        depth = self._info.prefetch_depth or 0
-        each = (self._settings.batches or 1) / (self._settings.pairs or 1)
-        schedule = self._alternation.schedule = Schedule(
-            seed=self._settings.seed,
-            pairs=1,
-            prefetch_depth=depth,
-            counted=max(round(each), block_for(depth)),
-            first=number,
-        )
-        empty_epochs = 0
+        schedule, empty_epochs = self._schedule, 0
+        schedule.begin_round()
+        _collect_before_fork(self.recorder.header.loader)
         try:
             while (block := schedule.block) is not None:
                 left = schedule.left
-                yield from self._epoch_of(schedule)
+                for batch in self._measurement.epoch(self._loader, self):
+                    if schedule.block is None:  # the rest of the epoch is dropped
+                        break
+                    yield batch
                 is_empty = (block, left) == (schedule.block, schedule.left)
                 empty_epochs = empty_epochs + 1 if is_empty else 0
                 if empty_epochs == MOST_EMPTY_EPOCHS:
@@ -359,40 +343,9 @@ class BackendRun:
             self._failed(error)
         finally:
             try:
-                self._close()
+                self._adapter.stop()
             except Exception as error:  # noqa: BLE001 - the other backends go on
                 self._failed(error)
-
-    def _epoch_of(self, schedule: Schedule) -> Iterator[Any]:
-        clock = self._settings.clock
-        number_callback = self.recorder.begin_stages(self._loader)
-        began_ns = clock()
-        source = self._open()
-        plan = self._alternation.epoch(
-            source,
-            clock() - began_ns,
-            queue_is_full=bool(self._info.ready_batches and self._info.prefetch_depth),
-        )
-        begin = partial(self.recorder.begin_epoch, number_callback)
-        serving = Serving(plan, begin, self._counter.best_for, clock, self)
-        for batch in served(serving, source):
-            if schedule.block is None:  # everything was counted; the rest of the epoch is dropped
-                return
-            yield batch
-
-    def _open(self) -> Iterator[Any]:
-        """A new epoch, its batches converted."""
-        with warnings.catch_warnings():
-            # That the last epoch was not finished, which is normal here.
-            warnings.simplefilter("ignore", LoadevalWarning)
-            self._epoch = epoch = self._adapter.epoch(self._loader)
-        return epoch if self._convert is None else map(self._convert, epoch)
-
-    def _close(self) -> None:
-        """Stop the background work of the last epoch."""
-        epoch, self._epoch = self._epoch, None
-        if epoch is not None:
-            self._adapter.release(self._loader, epoch)
 
     def _failed(self, error: Exception) -> None:
         if self.error is None:
@@ -459,9 +412,19 @@ def jpegs_in(folder: Path) -> list[str]:
 
 def recipe_code(name: str, resized: int, cropped: int) -> str:
     """The file of the recipe `name`, with these sizes as its defaults."""
-    text = (files("loadeval_adapters.recipes") / f"{name}.py").read_text(encoding="utf-8")
-    text = text.replace("resized: int = 256", f"resized: int = {resized}")
-    return text.replace("cropped: int = 224", f"cropped: int = {cropped}")
+    file = files("loadeval_adapters.recipes") / f"{name.removesuffix(DRAFT)}.py"
+    text = file.read_text(encoding="utf-8")
+    text = text.replace("resized=256, cropped=224", f"resized={resized}, cropped={cropped}")
+    return text.replace("draft=False", f"draft={name.endswith(DRAFT)}")
+
+
+def recipe_loader(
+    name: str, samples: Sequence[Sample], batch_size: int, workers: int, **sizes: int
+) -> Any:
+    """The loader that the recipe `name` makes."""
+    recipe = import_module(f"loadeval_adapters.recipes.{name.removesuffix(DRAFT)}")
+    draft = {"draft": True} if name.endswith(DRAFT) else {}
+    return recipe.make_loader(samples, batch_size, workers, **sizes, **draft)
 
 
 def compare_recipes(  # noqa: C901, PLR0913 - options, all by keyword, and one way through
@@ -484,10 +447,7 @@ def compare_recipes(  # noqa: C901, PLR0913 - options, all by keyword, and one w
     Raises UsageError where the reference is not installed or reads no file, and where no recipe is
     left.
     """
-
-    def made(name: str, samples: Sequence[Sample], size: int, count: int) -> Any:
-        recipe = import_module(f"loadeval_adapters.recipes.{name}")
-        return recipe.make_loader(samples, size, count, resized=resized, cropped=cropped)
+    made = partial(recipe_loader, resized=resized, cropped=cropped)
 
     def loaded(name: str, samples: Sequence[Sample], size: int) -> dict[int, Pixels]:
         """The images of an epoch, by their class, which tells them apart in any order."""

@@ -8,25 +8,18 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from loadeval.adapter import (
-    IterableAdapter,
-    adapter_for,
-    check_is_loader,
-    is_iterable,
-    length_of,
-    overrides_of,
-)
+from loadeval.adapter import adapter_for, is_iterable, length_of, overrides_of
 from loadeval.core.annotate import annotation_for
 from loadeval.core.batch import REGIONS
 from loadeval.core.counting import Counter
 from loadeval.core.loop import RealEpoch, Serving, served
-from loadeval.core.recorder import OpenEpoch, Recorder
+from loadeval.core.recorder import Count, OpenEpoch, Recorder
 from loadeval.core.threads import Probes, pause_at_exit
 from loadeval.data.dali import metrics_of, span_of, summary_of, write_metrics
 from loadeval.data.environment import describe_environment
@@ -41,6 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from loadeval.adapter import Adapter
+    from loadeval.core.alternate import Alternation
     from loadeval.core.loop import EpochPlan
     from loadeval.core.replay import BatchCache
     from loadeval.core.rounds import Schedule
@@ -64,19 +58,25 @@ class Measurement:
     """Serves and records epochs of a loader, in any mode.
 
     `cache` has the batches of an earlier measurement, so that a copy need not read them again.
-    What only one mode needs is imported in that mode.
+    One of several backends comes with its `adapter`, the `schedule` of its rounds, and `facts` for
+    the run's header. What only one mode needs is imported in that mode.
     """
 
-    _schedule: Schedule
-
-    def __init__(self, loader: Any, settings: Settings, cache: BatchCache | None = None) -> None:
+    def __init__(
+        self,
+        loader: Any,
+        settings: Settings,
+        cache: BatchCache | None = None,
+        *,
+        adapter: Adapter | None = None,
+        schedule: Schedule | None = None,
+        facts: dict[str, Any] | None = None,
+    ) -> None:
         self.settings = settings
         self.annotation = annotation_for(settings.annotate)
         if self.annotation is not None:
             self.annotation.switches = settings.mode == "alternate"
-        self.adapter: Adapter = adapter_for(loader)
-        if type(self.adapter) is IterableAdapter:
-            check_is_loader(loader)
+        self.adapter = adapter or adapter_for(loader)
         info = replace(self.adapter.describe(loader), overrides=overrides_of(loader))
         self.counter = Counter(self.adapter, settings.samples)
         began = settings.clock()
@@ -87,24 +87,32 @@ class Measurement:
             cache = fill(self.adapter, loader, self.counter, wanted, allowed)
         self.cache = cache
         fill_ns = settings.clock() - began
-        self.epoch_batches = math.inf if cache is None else self._epoch_batches(info, cache)
-        self.recorder = self._recorder(loader, info, fill_ns)
+        self.epoch_batches = settings.epoch_batches or info.length or math.inf
+        if cache is not None and not (settings.epoch_batches or info.length):
+            self.epoch_batches = len(cache)
+            if not cache.exhausted:
+                warn(
+                    f"the loader has no length, so a replayed epoch has only the {len(cache)} kept "
+                    "batches; pass epoch_batches=, a number or math.inf, for longer epochs"
+                )
+        self.recorder = self._recorder(loader, info, fill_ns, facts)
         self.guard = self.recorder.guard
-        self.alternation = None
+        self.alternation: Alternation | None = None
         if settings.mode == "alternate":
             from loadeval.core.alternate import Alternation  # noqa: PLC0415 - this mode alone
             from loadeval.core.rounds import Schedule  # noqa: PLC0415 - this mode alone
 
-            self._schedule = Schedule(
-                seed=settings.seed,
-                pairs=settings.pairs,
-                batches=settings.batches,
-                prefetch_depth=info.prefetch_depth or 0,
-                length=info.length,
-            )
-            self._schedule.has_instruments = self.recorder.has_instruments
+            if schedule is None:
+                schedule = Schedule(
+                    seed=settings.seed,
+                    pairs=settings.pairs,
+                    batches=settings.batches,
+                    prefetch_depth=info.prefetch_depth or 0,
+                    length=info.length,
+                )
+                schedule.has_instruments = self.recorder.has_instruments
             self.alternation = Alternation(
-                self._schedule, self.adapter, self.counter, info, settings, self.recorder
+                schedule, self.adapter, self.counter, info, settings, self.recorder
             )
 
     def epoch(self, loader: Any, owner: object, adapter: Adapter | None = None) -> Iterator[Any]:
@@ -149,8 +157,8 @@ class Measurement:
             self.recorder.stop_stages()
             return _opened(adapter, loader)
         if self.alternation is not None:
-            self.alternation.look(self._schedule.looks_next())
-        number_callback = self.recorder.begin_stages(loader)
+            self.alternation.look(self.alternation.schedule.looks_next())
+        begin = partial(self.recorder.begin_epoch, self.recorder.begin_stages(loader))
         began = clock()
         source = _opened(adapter, loader)
         opened.append(source)
@@ -167,25 +175,22 @@ class Measurement:
         else:
             place = place_among_ranks()  # a framework may start torch.distributed after an epoch
             if place:
-                self._schedule.fixed = True
+                self.alternation.schedule.fixed = True
             if not place.get("rank"):  # one of a job's ranks says it
                 self.alternation.log_side_effects()
             plan = self.alternation.epoch(source, opened_ns)
-        begin = partial(self.recorder.begin_epoch, number_callback)
-        count_by, guard, annotation = self.counter.best_for, self.guard, self.annotation
-        return served(Serving(plan, begin, count_by, clock, owner, guard, annotation), source)
+        return self._served(plan, begin, self.counter.best_for, owner, source)
 
-    def length(self, loader: Any) -> int:
-        """How many batches an epoch has. Raises what `len(loader)` raises where it has no length.
-
-        TypeError for a replay without end.
-        """
-        batches = self.settings.epoch_batches
-        if self.cache is None or batches is None:
-            return len(loader)
-        if batches == math.inf:
-            raise TypeError("a replay with epoch_batches=math.inf has no length")
-        return int(batches)
+    def _served(
+        self,
+        plan: EpochPlan,
+        begin: Callable[[], OpenEpoch],
+        count_by: Callable[[Any], Callable[[Any], Count] | None],
+        owner: object,
+        source: Iterator[Any],
+    ) -> Iterator[Any]:
+        clock, guard = self.settings.clock, self.guard
+        return served(Serving(plan, begin, count_by, clock, owner, guard, self.annotation), source)
 
     def _replayed(self, cache: BatchCache, batches: float, owner: object) -> Iterator[Any]:
         from loadeval.core.replay import ReplayEpoch  # noqa: PLC0415 - this mode alone
@@ -195,9 +200,8 @@ class Measurement:
             epoch.gpu_idle = None  # replay leaves a device nothing to wait for
             return epoch
 
-        plan, clock = ReplayEpoch(cache, batches, self.recorder.note), self.settings.clock
-        count_by, guard, annotation = plan.counter_for, self.guard, self.annotation
-        return served(Serving(plan, begin, count_by, clock, owner, guard, annotation), iter(()))
+        plan = ReplayEpoch(cache, batches, self.recorder.note)
+        return self._served(plan, begin, plan.counter_for, owner, iter(()))
 
     def _after_real(
         self, cache: BatchCache, release: Callable[[], object], left: float, owner: object
@@ -216,10 +220,16 @@ class Measurement:
         self.recorder.stop_stages()
         return source
 
+    def _batches_of(self, adapter: Adapter, loader: Any) -> float:
+        """How many batches a replayed epoch has."""
+        # A framework may have rebuilt `loader` with only this rank's part of the batches.
+        known = self.settings.epoch_batches or adapter.describe(loader).length
+        return known or self.epoch_batches
+
     def _left(self) -> float:
         """How many batches of the loader itself are still to be measured."""
         if self.alternation is not None:
-            return 0 if self._schedule.is_over else math.inf
+            return 0 if self.alternation.schedule.is_over else math.inf
         limit = self.settings.replay_after if self.cache is not None else self.settings.batches
         if not limit:
             return 0 if limit == 0 else math.inf
@@ -228,8 +238,8 @@ class Measurement:
 
     def end_soon(self) -> None:
         """Begin no new pair of blocks. Ranks go on, which begin and end them together."""
-        if self.alternation is not None and not self._schedule.fixed:
-            self._schedule.is_enough = True
+        if self.alternation is not None and not self.alternation.schedule.fixed:
+            self.alternation.schedule.is_enough = True
 
     def close(self) -> None:
         """End the recording; save the metrics if a file was named and is not there yet.
@@ -243,44 +253,30 @@ class Measurement:
             if self.annotation is not None:
                 self.annotation.close()
             REGIONS.release()
-            self._save_metrics()
+            path = self.settings.metrics_file
+            is_measured = self.recorder.closed and self.recorder.batches
+            if path is not None and is_measured and not Path(path).exists():
+                try:
+                    self.save_metrics(path)
+                except (OSError, LoadevalError) as error:  # such as a log that cannot be read
+                    warn(f"the metrics could not be saved to {path}: {error}")
             pause_at_exit()
 
-    def _save_metrics(self) -> None:
-        path, recorder = self.settings.metrics_file, self.recorder
-        if path is None or not (recorder.closed and recorder.batches) or Path(path).exists():
-            return
-        try:
-            write_metrics(recorder.run(), recorder.lines(), path)
-        except (OSError, LoadevalError) as error:  # it cannot be written, or the log not be read
-            warn(f"the metrics could not be saved to {path}: {error}")
+    def save_metrics(self, path: str | os.PathLike[str]) -> None:
+        """Write the metrics, and with them the run."""
+        write_metrics(self.recorder.run(), self.recorder.lines(), path)
 
-    def _batches_of(self, adapter: Adapter, loader: Any) -> float:
-        # A framework may have rebuilt `loader` with only this rank's part of the batches.
-        if self.settings.epoch_batches is not None:
-            return self.epoch_batches
-        return adapter.describe(loader).length or self.epoch_batches
-
-    def _epoch_batches(self, info: LoaderInfo, cache: BatchCache) -> float:
-        if self.settings.epoch_batches is not None:
-            return self.settings.epoch_batches
-        if info.length is not None:
-            return info.length
-        if not cache.exhausted:
-            warn(
-                f"the loader has no length, so a replayed epoch has only the {len(cache)} kept "
-                "batches; pass epoch_batches=, a number or math.inf, for longer epochs"
-            )
-        return len(cache)
-
-    def _recorder(self, loader: Any, info: LoaderInfo, fill_ns: int) -> Recorder:
+    def _recorder(
+        self, loader: Any, info: LoaderInfo, fill_ns: int, facts: dict[str, Any] | None
+    ) -> Recorder:
         settings, cache = self.settings, self.cache
         file = None if settings.redact else settings.log_file
         file_name = None if file is None else Path(file).stem
-        facts = {option: getattr(settings, option) for option in IN_HEADER}
-        if settings.epoch_batches == math.inf:
-            facts["epoch_batches"] = "inf"
-        place = place_among_ranks()
+        place = {} if facts else place_among_ranks()  # ranks are told from backends by it
+        if facts is None:
+            facts = {option: getattr(settings, option) for option in IN_HEADER}
+            if settings.epoch_batches == math.inf:
+                facts["epoch_batches"] = "inf"
         tracking: Tracking | None = None
         if settings.track is not None and not place.get("rank"):
             from loadeval.track import Tracking  # noqa: PLC0415 - few runs are tracked
@@ -423,32 +419,10 @@ class LoaderEvaluator:
         dataloader: Any = None,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
+        given = locals()
         if (loader is None) is (dataloader is None):
             raise UsageError("expected one loader: LoaderEvaluator(loader)")
-        settings = Settings(
-            mode=mode,  # type: ignore[arg-type]  # checked there
-            num_cached_batches=num_cached_batches,
-            metrics_file=metrics_file,
-            log_file=log_file,
-            warmup=warmup,
-            samples=samples,
-            unit=unit,
-            max_cache_bytes=max_cache_bytes,
-            name=name,
-            epoch_batches=epoch_batches,
-            replay_after=replay_after,
-            overwrite=overwrite,
-            pairs=pairs,
-            batches=batches,
-            seed=seed,
-            probes=tuple(probes),
-            probe_interval_s=probe_interval_s,
-            annotate=annotate,  # type: ignore[arg-type]  # checked there
-            stages=stages,
-            redact=redact,
-            track=track,  # type: ignore[arg-type]  # checked there
-            clock=clock,
-        )
+        settings = Settings(**{each.name: given[each.name] for each in fields(Settings)})
         self._wrap(dataloader if loader is None else loader, settings)
 
     def _wrap(self, loader: Any, settings: Settings, cache: BatchCache | None = None) -> None:
@@ -458,7 +432,12 @@ class LoaderEvaluator:
         self._closer = weakref.finalize(self, self._measurement.close)
 
     def __len__(self) -> int:
-        return self._measurement.length(self._loader)
+        batches = self._measurement.settings.epoch_batches
+        if self._measurement.cache is None or batches is None:
+            return len(self._loader)
+        if batches == math.inf:
+            raise TypeError("a replay with epoch_batches=math.inf has no length")
+        return int(batches)
 
     def __bool__(self) -> bool:
         return bool(self._loader)
@@ -557,9 +536,8 @@ class LoaderEvaluator:
 
     @dataloader.setter
     def dataloader(self, loader: Any) -> None:
-        if type(adapter_for(loader)) is IterableAdapter:
-            check_is_loader(loader)
         if loader is not self._loader:
+            adapter_for(loader)  # what is no loader is refused before the run ends
             self._restart(loader)
 
     @property
@@ -579,11 +557,10 @@ class LoaderEvaluator:
 
     @num_cached_batches.setter
     def num_cached_batches(self, batches: int) -> None:
-        settings = replace(self._measurement.settings, num_cached_batches=batches)
-        if self.mode != "replay":
-            self._measurement.settings = settings
-        elif batches != self.num_cached_batches:
+        if self.mode == "replay" and batches != self.num_cached_batches:
             self._restart(num_cached_batches=batches)
+        settings = self._measurement.settings
+        self._measurement.settings = replace(settings, num_cached_batches=batches)
 
     @property
     def metrics_file(self) -> str | os.PathLike[str] | None:
@@ -611,9 +588,8 @@ class LoaderEvaluator:
     @property
     def start_time(self) -> float | None:
         """When the first batch was requested, in seconds since 1970; None before that."""
-        if "start_time" not in self._assigned:
-            return span_of(self.recorded())[0]
-        return cast("float | None", self._assigned["start_time"])
+        time_s: float | None = self._assigned.get("start_time", span_of(self.recorded())[0])
+        return time_s
 
     @start_time.setter
     def start_time(self, time_s: float | None) -> None:
@@ -622,9 +598,8 @@ class LoaderEvaluator:
     @property
     def end_time(self) -> float | None:
         """When the last epoch ended, in seconds since 1970; None before that."""
-        if "end_time" not in self._assigned:
-            return span_of(self.recorded())[1]
-        return cast("float | None", self._assigned["end_time"])
+        time_s: float | None = self._assigned.get("end_time", span_of(self.recorded())[1])
+        return time_s
 
     @end_time.setter
     def end_time(self, time_s: float | None) -> None:
@@ -686,7 +661,7 @@ class LoaderEvaluator:
                 "metrics_file="
             )
             return
-        write_metrics(self.recorded(), self._measurement.recorder.lines(), path)
+        self._measurement.save_metrics(path)
 
     def print_summary(self) -> None:
         """Print the wrapped loader and `get_metrics()` in a few lines."""

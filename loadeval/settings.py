@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from loadeval.data.lines import Mode
 from loadeval.errors import UsageError
@@ -19,12 +19,20 @@ TrackerName = Literal["mlflow", "wandb", "tensorboard"]
 DEFAULT_PROBE_INTERVAL_S = 0.1
 DEFAULT_CACHE_BYTES = 4 * 2**30
 """Twenty batches of 256 images of 224 x 224 in float32 take 3.1 GB."""
-ONLY_IN: dict[str, tuple[Mode, object]] = {
-    "replay_after": ("replay", 0),
-    "epoch_batches": ("replay", None),
-    "pairs": ("alternate", None),
+LOWEST = {
+    **dict.fromkeys(("num_cached_batches", "replay_after", "seed", "warmup"), 0),
+    **dict.fromkeys(("max_cache_bytes", "epoch_batches", "pairs", "batches"), 1),
 }
-"""One mode alone uses each of these options; its value here means "not given"."""
+"""What numbers are at least; replay keeps one batch more."""
+MAY_BE_NONE = {"warmup", "epoch_batches", "pairs", "batches"}
+ONLY_IN: dict[str, tuple[Mode, ...]] = {
+    "replay_after": ("replay",),
+    "epoch_batches": ("replay",),
+    "pairs": ("alternate",),
+    "stages": ("log", "alternate"),
+    "batches": ("log", "alternate"),
+}
+"""Not every mode uses these options."""
 
 
 class NeverBack:
@@ -50,18 +58,18 @@ class Settings:
     metrics_file: str | os.PathLike[str] | None = None
     log_file: str | os.PathLike[str] | None = None
     warmup: int | None = None
-    samples: Callable[[Any], int | None] | None
-    unit: str
-    max_cache_bytes: int
+    samples: Callable[[Any], int | None] | None = None
+    unit: str = "samples"
+    max_cache_bytes: int = DEFAULT_CACHE_BYTES
     name: str | None = None
     epoch_batches: float | None = None
     replay_after: int = 0
-    overwrite: bool
-    pairs: int | None
-    batches: int | None
-    seed: int
-    clock: Callable[[], int]
-    probes: tuple[Any, ...] = ()
+    overwrite: bool = False
+    pairs: int | None = None
+    batches: int | None = None
+    seed: int = 0
+    clock: Callable[[], int] = perf_counter_ns
+    probes: Iterable[Any] = ()
     probe_interval_s: float = DEFAULT_PROBE_INTERVAL_S
     annotate: Tool | None = None
     stages: bool | None = None
@@ -69,52 +77,41 @@ class Settings:
     track: TrackerName | Callable[[int, dict[str, float]], object] | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "probes", tuple(self.probes))
         if self.clock is not perf_counter_ns and type(self.clock) is not NeverBack:
             object.__setattr__(self, "clock", NeverBack(self.clock))
-        _one_of(get_args(Mode), "mode", self.mode)
-        _at_least(1 if self.mode == "replay" else 0, "num_cached_batches", self.num_cached_batches)
-        _at_least(0, "replay_after", self.replay_after)
-        _at_least(1, "max_cache_bytes", self.max_cache_bytes)
-        _at_least(0, "seed", self.seed)
-        for name, lowest in {"warmup": 0, "epoch_batches": 1, "pairs": 1, "batches": 1}.items():
-            value = getattr(self, name)
-            if value is not None and (name, value) != ("epoch_batches", math.inf):
-                _at_least(lowest, name, value)
-        if not isinstance(cast("object", self.stages), bool | None):
-            raise UsageError(f"stages is {self.stages!r}; expected True, False, or None")
-        if not isinstance(cast("object", self.redact), bool):
-            raise UsageError(f"redact is {self.redact!r}; expected True or False")
-        self._check_mode()
-        if not self.probe_interval_s > 0:
-            raise UsageError(
-                f"probe_interval_s is {self.probe_interval_s!r}; expected seconds, such as 0.1; "
-                "pass probes=() to record no system metrics"
-            )
-        _one_of((*get_args(Tool), None), "annotate", self.annotate)
         track = None if callable(self.track) else self.track
-        _one_of((*get_args(TrackerName), None), "track", track)
-        if self.samples is not None and not callable(self.samples):
-            raise UsageError(
-                f"samples is {self.samples!r}; expected a function that returns a batch's number "
-                "of samples, such as len"
-            )
-        if not self.unit or not isinstance(cast("object", self.unit), str):
-            raise UsageError(f"unit is {self.unit!r}; expected a word such as 'images'")
-
-    def _check_mode(self) -> None:
-        for name, (mode, default) in ONLY_IN.items():
+        for name, value, known in (
+            ("mode", self.mode, get_args(Mode)),
+            ("annotate", self.annotate, (*get_args(Tool), None)),
+            ("track", track, (*get_args(TrackerName), None)),
+        ):
+            _expect(value in known, name, value, " or ".join(map(repr, known)))
+        for name, least in LOWEST.items():
             value = getattr(self, name)
-            if value != default and mode != self.mode:
+            lowest = least + (name == "num_cached_batches" and self.mode == "replay")
+            is_none = value is None and name in MAY_BE_NONE
+            is_count = type(value) is int and value >= lowest
+            is_infinite = name == "epoch_batches" and value == math.inf
+            expected = f"a whole number, {lowest} or more"
+            _expect(is_none or is_count or is_infinite, name, value, expected)
+        is_choice = isinstance(self.stages, bool | None)
+        _expect(is_choice, "stages", self.stages, "True, False, or None")
+        _expect(isinstance(self.redact, bool), "redact", self.redact, "True or False")
+        for name, modes in ONLY_IN.items():
+            value = getattr(self, name)
+            if value and self.mode not in modes:
+                words = " and ".join(map(repr, modes))
                 raise UsageError(
-                    f"{name}={value!r} works only in mode {mode!r}, and the mode is "
-                    f"{self.mode!r}; pass mode={mode!r}, or omit {name}="
+                    f"{name}={value!r} works only in mode{'s' * (len(modes) > 1)} {words}, and the "
+                    f"mode is {self.mode!r}; pass mode={modes[0]!r}, or omit {name}="
                 )
-        for name in ("stages", "batches") if self.mode == "replay" else ():
-            if getattr(self, name):
-                raise UsageError(
-                    f"{name}={getattr(self, name)!r} works only in modes 'log' and 'alternate', "
-                    f"and the mode is 'replay'; pass mode='log', or omit {name}="
-                )
+        seconds = "seconds, such as 0.1; pass probes=() to record no system metrics"
+        _expect(self.probe_interval_s > 0, "probe_interval_s", self.probe_interval_s, seconds)
+        counts = "a function that returns a batch's number of samples, such as len"
+        _expect(self.samples is None or callable(self.samples), "samples", self.samples, counts)
+        is_word = self.unit and isinstance(self.unit, str)
+        _expect(is_word, "unit", self.unit, "a word such as 'images'")
 
     @property
     def looks_inside(self) -> bool:
@@ -131,11 +128,6 @@ class Settings:
         return (prefetch_depth or 0) + (2 if self.mode == "replay" else 1)
 
 
-def _one_of(known: tuple[object, ...], name: str, value: object) -> None:
-    if value not in known:
-        raise UsageError(f"{name} is {value!r}; expected {' or '.join(map(repr, known))}")
-
-
-def _at_least(lowest: int, name: str, value: object) -> None:
-    if type(value) is not int or value < lowest:
-        raise UsageError(f"{name} is {value!r}; expected a whole number, {lowest} or more")
+def _expect(is_right: object, name: str, value: object, expected: str) -> None:
+    if not is_right:
+        raise UsageError(f"{name} is {value!r}; expected {expected}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, islice, product
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from loadeval.adapter import adapter_for
+from loadeval.backends import Backend, BackendAdapter
 from loadeval.core.rounds import in_rounds
 from loadeval.data.lines import Mode
 from loadeval.data.log import read_run
@@ -25,15 +25,17 @@ from loadeval.data.run import ARMS, SECOND_NS, Run
 from loadeval.errors import LoadevalError, UsageError, in_words
 from loadeval.estimate.stats import Estimate, student
 from loadeval.estimate.steady import closed_steps
-from loadeval.evaluator import LoaderEvaluator
+from loadeval.evaluator import Measurement
 from loadeval.launch.command import remove_marks, run, why_nothing
 from loadeval.launch.folder import trainings_in
 from loadeval.launch.settings import RunSettings
 from loadeval.model.changes import asked_for
 from loadeval.model.model import Model
 from loadeval.model.whatif import memory_bytes, shortages
-from loadeval.report.blocks import Cell, Number, Section, Table, Text
+from loadeval.probes import NAMES
+from loadeval.report.blocks import Block, Cell, Number, Section, Table, Text
 from loadeval.report.text import lines
+from loadeval.settings import Settings
 
 Changes: TypeAlias = dict[str, Any]
 Space: TypeAlias = Mapping[str, Iterable[Any]]
@@ -93,7 +95,7 @@ class Tuning:
 
     def sections(self) -> list[Section]:
         """What is fastest, a table of what was tried, and what to change."""
-        present, code = as_code(self.present), as_code(self.chosen.changes)
+        present = as_code(self.present)
         rows: list[list[Cell]] = [
             [
                 as_code(trial.changes) or f"{present} (present)".strip(),
@@ -103,25 +105,18 @@ class Tuning:
             ]
             for trial in self.trials
         ]
-        alike = [
-            as_code(trial.changes)
-            for trial in self.trials
-            if trial.speedup is not None and trial.speedup.bounds[0] <= 1 <= trial.speedup.bounds[1]
-        ]
-        told = [f"No difference is shown with {' and with '.join(alike)}."] if alike else []
+        ends = [Text(BRACKETS, "note")]
         head = "No other settings were shown to be faster: the present ones stay"
         head += f", {present}." if present else "."
-        ends = [Text(BRACKETS, "note")]
         if self.chosen.speedup is not None:
-            faster = f"{self.chosen.speedup:times} as fast with {code}"
+            faster = f"{self.chosen.speedup:times} as fast with {as_code(self.chosen.changes)}"
             head = f"Training is {faster} as with {present or 'the present settings'}."
             place = f", {self.made_at}" if self.made_at else ""
             change = f"Change where the loader is made{place}: {as_code(self.arguments)}"
             ends.append(Text(change))
         table = Table((f"{self.unit}/s", "measured", "speed-up", "predicted"), rows)
-        texts = [Text(each) for each in (*self.notes, *told)]
-        parts = [Section(head), Section("", [table])]
-        return [*parts, *(Section("", [each]) for each in (*texts, *ends))]
+        blocks: list[Block] = [table, *map(Text, self.notes), *ends]
+        return [Section(head), *(Section("", [block]) for block in blocks)]
 
     def __str__(self) -> str:
         return "\n".join(line.plain for line in lines(self.sections()))
@@ -172,41 +167,29 @@ def tune(
         takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
         space = {name: DEFAULTS[name] for name in DEFAULTS if takes_all or name in parameters}
 
-    def measure(changes: Changes, by_sample: bool) -> float:
-        """Samples or batches per second of a block."""
+    def runs(changes: Changes, mode: Mode = "log") -> list[Run]:
+        """Train on a block of a loader of its own, or for the first run three."""
         loader = make_loader(**_merged(given, changes))
-        adapter, epochs = adapter_for(loader), list[Any]()
-        left_out = (adapter.describe(loader).prefetch_depth or 0) + 1
-
-        def opened() -> Iterator[Any]:
-            epochs[:] = [adapter.epoch(loader)]
-            return iter(epochs[0])
-
+        adapter = BackendAdapter(Backend(loader))
+        depth = adapter.describe(loader).prefetch_depth or 0
+        last = depth + batches  # one more is asked for, which ends its step
+        total, probes = (3 * batches, NAMES) if mode == "alternate" else (last + 2, ())
+        of_block = Settings(mode=mode, batches=total, probes=probes, clock=clock)
+        measurement = Measurement(loader, of_block, adapter=adapter)
+        measurement.recorder.expects_batches = False  # what fails is told as the setting's error
         try:
-            served = chain.from_iterable(opened() for _ in range(left_out + batches))
-            for batch in islice(served, left_out):
+            epochs = (measurement.epoch(loader, None) for _ in range(total))
+            for number, batch in enumerate(islice(chain.from_iterable(epochs), total)):
                 step(batch)
-            adapter.fence()
-            began_ns, amount = clock(), 0
-            for batch in islice(served, batches):
-                amount += (adapter.samples(batch) or 0) if by_sample else 1
-                step(batch)
-            adapter.fence()
-            if not amount:
-                raise UsageError("the loader served no batches; expected some in each epoch")
-            return amount * SECOND_NS / (clock() - began_ns)
+                if number in {depth, last}:  # what a device still does is of the batches before
+                    adapter.fence()
+            return [measurement.recorder.run()]
         finally:
-            for epoch in epochs:
-                adapter.release(loader, epoch)
+            measurement.close()
+            adapter.stop()
 
-    total, loader = 3 * batches, make_loader(**given)
-    with LoaderEvaluator(loader, "alternate", batches=total, clock=clock) as evaluator:
-        epochs = (iter(evaluator) for _ in range(total))
-        for batch in islice(chain.from_iterable(epochs), total):
-            step(batch)
-        first = evaluator.recorded()
-    del loader, evaluator, epochs  # and with them the workers
-    return _tuned(first, given, space, measure, rounds)
+    (first,) = runs({}, "alternate")
+    return _tuned(first, given, space, runs, rounds)
 
 
 def tune_command(
@@ -249,19 +232,19 @@ def tune_command(
     in_time = math.ceil(RUN_S * _throughput([first], by_sample=False))
     wanted = stop_after or max(in_time, FEWEST_BATCHES)
 
-    def measure(changes: Changes, by_sample: bool) -> float:
+    def runs_in_turn(changes: Changes) -> list[Run]:
         loads = {"num_workers": first.loader.workers, **_merged(settings.settings, changes)}
         depth = (loads["num_workers"] or 0) * (loads.get("prefetch_factor") or 2)
-        return _throughput(runs(changes, wanted + depth), by_sample)
+        return runs(changes, wanted + depth)
 
-    return _tuned(first, dict(settings.settings), space, measure, rounds=2)
+    return _tuned(first, dict(settings.settings), space, runs_in_turn, rounds=2)
 
 
 def _tuned(  # noqa: C901 - one way through
     first: Run,
     given: Changes,
     space: Space,
-    measure: Callable[[Changes, bool], float],
+    runs: Callable[[Changes], Iterable[Run]],
     rounds: int,
 ) -> Tuning:
     """Choose what to try by the `first` run, measure it in turns, and tell what came of it."""
@@ -287,7 +270,7 @@ def _tuned(  # noqa: C901 - one way through
         if len(failed) == len(tried) - 1:  # nothing is left to compare with
             return None
         try:
-            rates[place].append(measure(dict(tried[place].changes), by_sample))
+            rates[place].append(_throughput(runs(dict(tried[place].changes)), by_sample))
         except Exception as error:
             if not place:
                 raise
@@ -301,25 +284,26 @@ def _tuned(  # noqa: C901 - one way through
         if len(rates[0]) <= 1:  # which gives no interval
             raise
         notes.append("Ended early by Ctrl-C.")
-    trials: list[Trial] = []
-    faster: list[tuple[float, Trial]] = []
     for place, trial in enumerate(tried):
         if place in failed:
             error = in_words(failed[place])
             notes.append(f"With {as_code(trial.changes)} it failed: {error}")
-            trials.append(replace(trial, error=error))
-            continue
-        speedup = _speedup(rates[place], rates[0]) if place else None
-        throughput = float(np.mean(rates[place])) if rates[place] else None
-        trials.append(replace(trial, throughput=throughput, speedup=speedup))
-        if speedup is not None and speedup.bounds[0] > 1:
-            faster.append((speedup.value, trials[-1]))
+            tried[place] = replace(trial, error=error)
+        elif rates[place]:
+            mean = float(np.mean(rates[place]))
+            speedup = _speedup(rates[place], rates[0]) if place else None
+            tried[place] = replace(trial, throughput=mean, speedup=speedup)
+    faster = [
+        (trial.speedup.value, trial)
+        for trial in tried
+        if trial.speedup is not None and trial.speedup.bounds[0] > 1
+    ]
     fastest = max((value for value, _ in faster), default=0.0)
     level = (trial for value, trial in faster if value * (1 + LEVEL) > fastest)
-    chosen, names = next(level, trials[0]), loader.setting_names or {}
+    chosen, names = next(level, tried[0]), loader.setting_names or {}
     varied = {name for trial in tried for name in trial.changes} or set(space)
     return Tuning(
-        trials=tuple(trials),
+        trials=tuple(tried),
         chosen=chosen,
         best=_merged(given, chosen.changes),
         arguments={names.get(name, name): value for name, value in chosen.changes.items()},
@@ -351,35 +335,34 @@ def _likeliest(first: Run, present: Changes, space: Space, notes: list[str]) -> 
     except UsageError as error:
         notes.append(f"Nothing was predicted: {error}.")
     trials: dict[str, Trial] = {}
-    speedups: dict[str, Estimate] = {}
     for choices in product(*space.values()):
         point = _merged({}, dict(zip(space, choices, strict=True)), present["num_workers"])
         changes = {name: value for name, value in point.items() if value != present.get(name)}
-        code = as_code(changes)
+        code, predicted = as_code(changes), None
         if not changes or code in trials:
             continue
         if model is not None and changes.keys() <= PREDICTED:
             change = asked_for(changes, {}, model.settings, model.costs, model.parts)
             if shortages(model.run, *memory_bytes(model, change)):
                 continue
-            speedups[code] = model.simulate(change)
-        trials[code] = Trial(changes, speedups.get(code))
-    if len(trials) <= MOST:
-        return list(trials.values())
-    if len(speedups) < len(trials):
+            predicted = model.simulate(change)
+        trials[code] = Trial(changes, predicted)
+    candidates = list(trials.values())
+    if len(candidates) <= MOST:
+        return candidates
+    speedups = [trial.predicted for trial in candidates if trial.predicted is not None]
+    if len(speedups) < len(candidates):
         raise UsageError(
-            f"{' '.join(notes)} Without a prediction, {len(trials)} settings are too many to "
+            f"{' '.join(notes)} Without a prediction, {len(candidates)} settings are too many to "
             f"measure; expected {MOST} at most in --space or space=, such as num_workers=2,4,8"
         )
-    highest = max(speedup.value for speedup in speedups.values())
+    highest = max(speedup.value for speedup in speedups)
     if highest < 1 + LEVEL:
         notes.append(f"No other settings are predicted to be {LEVEL:.0%} faster.")
         return []
-    reach = [code for code, speedup in speedups.items() if speedup.bounds[1] >= highest]
-    best = next(
-        place for place, code in enumerate(reach) if speedups[code].value * (1 + LEVEL) > highest
-    )
-    return [trials[code] for code in reach[max(best - 1, 0) :][:MOST]]
+    reach = [place for place, each in enumerate(speedups) if each.bounds[1] >= highest]
+    best = next(n for n, at in enumerate(reach) if speedups[at].value * (1 + LEVEL) > highest)
+    return [candidates[place] for place in reach[max(best - 1, 0) :][:MOST]]
 
 
 def _throughput(runs: Iterable[Run], by_sample: bool) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,14 +9,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from loadeval import (
-    Backend,
-    read_run,
-)
-from loadeval.backends import BackendRun, differences, work_of
+from loadeval import Backend, UsageError, compare_backends, read_run
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS
-from loadeval.settings import Settings
 from loadeval.testing import FakeClock
 from tests.scripted import SerialAdapter, SerialLoader, register
 
@@ -25,67 +19,31 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadeval import Run
+    from loadeval.report.report import Report
 
 LOAD_NS, STEP_NS = 15, 10
-
-
-@pytest.fixture(autouse=True)
-def _serial(monkeypatch: pytest.MonkeyPatch) -> None:
-    register(monkeypatch, SerialLoader.__module__, SerialAdapter)
-
-
-def settings_of(clock: FakeClock, rounds: int, batches: int, **options: Any) -> Settings:
-    return Settings(
-        mode="alternate",
-        samples=None,
-        unit="images",
-        max_cache_bytes=10**9,
-        overwrite=False,
-        pairs=rounds,
-        batches=batches,
-        clock=clock,
-        **options,
-    )
-
-
-def serial_loader(batches: list[Any], clock: FakeClock) -> SerialLoader:
-    return SerialLoader(batches, [LOAD_NS] * len(batches), clock)
 
 
 class Stand:
     """A backend of `batches`, and a training step of 10 ns."""
 
-    def __init__(
-        self,
-        batches: list[Any],
-        *,
-        rounds: int = 3,
-        counted: int = 24,
-        prefetched: int = 0,
-        ready: int = 0,
-        log_file: Path | None = None,
-    ) -> None:
+    def __init__(self, batches: list[Any], folder: Path) -> None:
         self.clock = FakeClock(1000)
-        self.loader = serial_loader(batches, self.clock)
-        self.loader.prefetched, self.loader.ready = prefetched, ready
-        settings = settings_of(
-            self.clock, rounds, counted, name="scripted", log_file=log_file, seed=0
-        )
-        self.backend = BackendRun(Backend(self.loader), settings)
-        self.backend.begin("comparison")
+        self.loader = SerialLoader(batches, [LOAD_NS] * len(batches), self.clock)
+        self.folder = folder
 
-    def train(self, number: int) -> list[Any]:
-        served = []
-        for batch in self.backend.round(number):
-            served.append(batch)
-            self.clock.advance(STEP_NS)
-        return served
+    def step(self, _batch: object) -> None:
+        self.clock.advance(STEP_NS)
 
-    def trained(self, rounds: int = 3) -> Run:
-        for number in range(rounds):
-            self.train(number)
-        self.backend.recorder.close()
-        return self.backend.recorder.run()
+    def compare(self, counted: int = 24, step: Any = None) -> Report:
+        fixed: dict[str, Any] = {"rounds": 3, "probes": (), "clock": self.clock}
+        step, backends = step or self.step, {"scripted": self.loader}
+        with pytest.MonkeyPatch.context() as patch:
+            register(patch, SerialLoader.__module__, SerialAdapter)
+            return compare_backends(backends, step, batches=counted, log_dir=self.folder, **fixed)
+
+    def run(self) -> Run:
+        return read_run(self.folder / "scripted.jsonl")
 
 
 def counted(run: Run, arm: str) -> dict[int, int]:
@@ -104,71 +62,70 @@ def test_each_round_counts_as_many_batches(
     tmp_path: Path, length: int, of_run: int, of_round: int
 ) -> None:
     """Of both arms, over epochs that are too short for a round too; and so in the log."""
-    backend = Stand(list(range(length)), counted=of_run, log_file=tmp_path / "run.jsonl")
-    backend.trained()
-    run = read_run(tmp_path / "run.jsonl")
+    stand = Stand(list(range(length)), tmp_path)
+    stand.compare(of_run)
+    run = stand.run()
     assert run.closed
     assert counted(run, "real") == counted(run, "ideal") == dict.fromkeys(range(3), of_round)
     assert {end.cause for end in run.ends} == {"exhausted", "unmeasured"} - {
         "exhausted" if length > 15 else ""
     }
-    header = run.header
-    assert (header.name, header.mode) == ("scripted", "alternate")
-    assert (header.settings["comparison"], header.settings["rounds"]) == ("comparison", 3)
+    assert (run.header.name, run.header.mode) == ("scripted", "alternate")
+    assert run.header.settings["rounds"] == 3
 
 
-def test_a_round_that_is_left_early_is_broken_off() -> None:
-    backend = Stand(list(range(200)))
-    batches = backend.backend.round(0)
-    next(batches)
-    batches.close()
-    assert backend.loader.closed == 2
-    assert [end.cause for end in backend.backend.recorder.run().ends] == ["broken off"]
-    assert backend.backend.error is None
+def test_a_loader_is_stopped_where_the_step_fails(tmp_path: Path) -> None:
+    stand = Stand(list(range(200)), tmp_path)
+
+    def fail(_batch: object) -> None:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        stand.compare(step=fail)
+    assert stand.loader.closed == 2
+    assert [end.cause for end in stand.run().ends] == ["broken off"]
 
 
-def test_an_error_of_the_loader_ends_the_round() -> None:
-    backend = Stand(list(range(5)))
-    backend.loader.batches = [*range(5), OSError("the disk\nwent away")]
-    backend.loader.waits_ns = [LOAD_NS] * 6
-    assert backend.train(0) == list(range(5))
-    assert isinstance(backend.backend.error, OSError)
-    run = backend.backend.recorder.run()
+def test_an_error_of_the_loader_ends_the_round(tmp_path: Path) -> None:
+    """Once the batches before it were served."""
+    stand, served = Stand([*range(5), OSError("the disk\nwent away")], tmp_path), list[int]()
+    result = stand.compare(step=served.append)
+    assert served == list(range(5))
+    assert result.failed == {"scripted": "OSError: the disk went away"}
+    run = stand.run()
     assert [(event.kind, event.message) for event in run.events] == [
         ("failed backend", "OSError: the disk went away")
     ]
     assert [end.cause for end in run.ends] == ["failed"]
 
 
-def test_epochs_that_are_too_short_are_an_error() -> None:
-    backend = Stand([1, 2])
-    assert len(backend.train(0)) == 6
-    assert "in 3 epochs" in str(backend.backend.error)
+def test_epochs_that_are_too_short_are_an_error(tmp_path: Path) -> None:
+    assert "in 3 epochs" in Stand([1, 2], tmp_path).compare().failed["scripted"]
 
 
-BATCHES = [np.zeros((4, 2))] * 3
+def test_the_workers_of_a_dataloader_end_with_the_epoch() -> None:
+    dataset = TensorDataset(torch.zeros(80, 2))
+    loader = DataLoader(dataset, batch_size=4, num_workers=1, persistent_workers=True)
+    compare_backends({"torch": loader}, len, batches=9, rounds=3, probes=(), stages=False)
+    assert loader._iterator is None
 
 
-def look(loader: Any, samples: Any = None, **options: Any) -> BackendRun:
-    settings = replace(settings_of(FakeClock(), 3, 24, seed=0), samples=samples)
-    return BackendRun(Backend(loader, **options), settings)
+def unlike(one: Any, other: Any, **options: Any) -> str:
+    """What is said of two backends that do not do the same."""
+    with pytest.raises(UsageError) as caught:
+        compare_backends({"a": one, "b": other}, len, probes=(), **options)
+    return str(caught.value).partition(": ")[2].partition("; convert")[0]
 
 
 def test_the_look_is_at_the_converted_batch() -> None:
-    converted = look(BATCHES, convert=lambda batch: batch[:2]).work
-    assert converted == work_of(np.zeros((2, 2)), 2, 3)
-    assert look(["ab"]).work == work_of("ab", UNKNOWN, 1)
-    assert look(["ab"], len, convert=lambda text: 2 * text).work == work_of("", 4, 1) | {
-        "batch 0 is {}": "str"
-    }
-
-
-def test_the_workers_of_a_dataloader_end_with_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()  # so that its adapter is found
-    dataset = TensorDataset(torch.zeros(8, 2))
-    loader = DataLoader(dataset, batch_size=4, num_workers=1, persistent_workers=True)
-    look(loader)
-    assert loader._iterator is None
+    batches = [np.zeros((4, 2))] * 3
+    converted = Backend(batches, convert=lambda batch: batch[:2])
+    assert unlike(batches, converted) == (
+        "b: batch 0 is (2, 2) float64 where a has (4, 2) float64; "
+        "b: batch 0 has 2 samples where a has 4"
+    )
+    doubled = Backend(["ab"], convert=lambda text: 2 * text)
+    assert unlike(["ab"], doubled, samples=len) == "b: batch 0 has 4 samples where a has 2"
 
 
 class Framework:
@@ -194,15 +151,12 @@ SIX = [f"({n},) float64" for n in range(6)]
 )
 def test_a_batch_in_words(batch: Any, words: str) -> None:
     """Arrays by shape and type, whatever holds them; other leaves by class."""
-    assert work_of(batch, 4, 1)["batch 0 is {}"] == words
+    assert unlike([None], [batch]) == f"b: batch 0 is {words} where a has NoneType"
 
 
-def test_each_difference_from_the_first_is_told() -> None:
-    """Leaves, samples and batches per epoch count; what is not known is no difference."""
-    one, other = work_of([LABELS], 4, 10), work_of([IMAGES], 8, 1005)
-    untold = work_of([LABELS], UNKNOWN, None)
-    assert differences({"torch": one, "dali": other, "spdl": untold}) == [
-        "dali: batch 0 is (4, 3, 8, 8) uint8 where torch has (4,) int64",
-        "dali: batch 0 has 8 samples where torch has 4",
-        "dali: an epoch has 1,005 batches where torch has 10",
-    ]
+def test_the_length_of_an_epoch_is_compared_where_it_is_known() -> None:
+    assert unlike([None] * 10, [None] * 1005) == "b: an epoch has 1,005 batches where a has 10"
+    untold = compare_backends(
+        {"a": [None] * 60, "b": lambda: iter([None] * 60)}, id, batches=9, rounds=3, probes=()
+    )
+    assert not untold.failed

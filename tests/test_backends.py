@@ -214,12 +214,14 @@ def test_wrong_arguments_are_named(
         scripted.compare(backends, **options)
 
 
-def test_a_folder_for_logs_that_cannot_be_is_an_error(scripted: Scripted, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(UsageError, match="cannot make the folder"):
-        scripted.compare({"a": [1]}, log_dir=tmp_path / "file")
+def test_a_name_that_no_log_can_have_is_an_error(scripted: Scripted, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"'a/b' cannot name a run log"):
         scripted.compare({"a/b": [1]}, log_dir=tmp_path)
+
+
+def test_an_option_of_other_runs_is_an_error(scripted: Scripted) -> None:
+    with pytest.raises(TypeError, match="has no option replay_after"):
+        scripted.compare({"a": [1]}, replay_after=3)
 
 
 def collect(_worker: int) -> None:

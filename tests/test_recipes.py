@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from loadeval.backends import RECIPES
+from loadeval.backends import RECIPES, recipe_loader
 from tests.images import crops
 
 if TYPE_CHECKING:
@@ -25,9 +24,8 @@ def loaded(
     name: str, samples: list[tuple[str, int]], workers: int, cropped: int = 224
 ) -> dict[int, Any]:
     """The images that one epoch serves, by their class."""
-    recipe: Any = import_module(f"loadeval_adapters.recipes.{name}")
     images: dict[int, Any] = {}
-    for batch, labels in recipe.make_loader(samples, 3, workers, cropped=cropped):
+    for batch, labels in recipe_loader(name, samples, 3, workers, cropped=cropped):
         assert batch.shape[1:] == (3, cropped, cropped)
         assert len(batch) == len(labels) <= 3
         images |= {int(label): image.numpy() for image, label in zip(batch, labels, strict=True)}

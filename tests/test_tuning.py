@@ -124,7 +124,6 @@ def test_what_is_not_shown_to_be_faster_is_not_chosen(loaders: Loaders) -> None:
     assert (
         first == "No other settings were shown to be faster: the present ones stay, num_workers=1."
     )
-    assert "No difference is shown with num_workers=4." in str(result)
 
 
 def test_what_fails_is_told_and_the_others_go_on(loaders: Loaders) -> None:
@@ -162,8 +161,8 @@ def interrupted(loaders: Loaders, steps: int) -> Callable[[object], None]:
 
 
 def test_ctrl_c_ends_it_with_what_is_known(loaders: Loaders) -> None:
-    """In the third turn: 60 steps before them, and 21 for each setting."""
-    result = loaders.tune(step=interrupted(loaders, 60 + 7 * 21))
+    """In the third turn: 60 steps before them, and 22 for each setting."""
+    result = loaders.tune(step=interrupted(loaders, 60 + 7 * 22))
     assert result.best == {"num_workers": 4}
     assert result.notes[-1] == "Ended early by Ctrl-C."
 

@@ -17,10 +17,9 @@ from loadeval.adapter import Adapter, begun
 from loadeval.core.batch import leaves
 from loadeval.core.counting import Counter
 from loadeval.core.cuda import spare_bytes, timing_events
-from loadeval.core.loop import RealEpoch, Span
+from loadeval.core.loop import EpochPlan, RealEpoch, Span
 from loadeval.core.recorder import Recorder
 from loadeval.core.rounds import PlannedBlock, Schedule
-from loadeval.data.blocks import head_for
 from loadeval.data.lines import Arm, LoaderInfo, Prefetch, Window
 from loadeval.errors import is_of_a_signal, of_the_loader
 from loadeval.probes.processes import Family
@@ -32,7 +31,7 @@ REORDERED = (
 DIFFERENT_RANDOM_NUMBERS = (
     "loadeval: alternating loads ahead, so random numbers may differ; mode='log' does not"
 )
-NOT_COPIED = "a batch could not be copied, so that fewer are prefetched: {error}"
+NOT_COPIED = "a batch could not be copied, so that fewer are prefetched"
 LIMITED_RANK = (
     "max_cache_bytes is too little for the ideal blocks of this rank, so parts of them do not "
     "count; other ranks wait for it there, and their ideal steps are longer than they would be"
@@ -62,39 +61,38 @@ class Alternation:
     ) -> None:
         self.schedule = schedule
         self.adapter = adapter
-        self.fence = adapter.fence
         self.counter = counter
         self.recorder = recorder
         self.clock = settings.clock
         self.max_bytes = settings.max_cache_bytes
         self.spare_bytes = math.inf
         self.depth = info.prefetch_depth or 0
+        # Between two rounds a loader may have filled its queue.
+        self.begins_full = bool(schedule.counted and info.ready_batches and self.depth)
         # Workers go on loading while a batch is copied; a loader without them waits.
         self.loads_meanwhile = bool(info.workers)
         self.activity = None if info.workers == 0 else WorkerActivity()
         self.looks = True
-        self.serves_whole = False
+        self._serves_whole = False
         self._noted: set[str] = set()
 
-    def epoch(
-        self, source: Iterator[Any], opened_ns: int, *, queue_is_full: bool = False
-    ) -> AlternatingEpoch:
-        """An epoch of `source`, which took `opened_ns` to make.
-
-        `queue_is_full` tells that the loader had filled its queue before that.
-        """
-        return AlternatingEpoch(self, source, opened_ns, queue_is_full)
+    def epoch(self, source: Iterator[Any], opened_ns: int) -> EpochPlan:
+        """An epoch of `source`, which took `opened_ns` to make."""
+        if self._serves_whole:
+            self._serves_whole = False
+            return RealEpoch(source, self.clock, opened_ns)
+        return AlternatingEpoch(self, source, opened_ns)
 
     def serve_whole(self) -> None:
-        """The epoch that begins now is none of this run: it is served as it comes."""
-        self.serves_whole = True
+        """The epoch that begins next is none of this run: it is served as it comes."""
+        self._serves_whole = True
 
     def log_side_effects(self) -> None:
         """Log, once in a process, what an alternating run changes about training.
 
         Not a warning: nothing is wrong, and where warnings are errors it would stop training.
         """
-        if not Alternation.has_logged:
+        if not (Alternation.has_logged or self.schedule.counted):
             Alternation.has_logged = True
             is_reordered = self.depth and not self.schedule.whole
             logging.getLogger("loadeval").warning(
@@ -117,15 +115,11 @@ class Alternation:
         """Whether what is served now is of a block for the instruments."""
         return self.looks and self.schedule.has_instruments
 
-    def note_once(self, message: str, **facts: object) -> None:
+    def note_once(self, message: str, details: str = "") -> None:
         """Record an event, unless there was one of this `message`."""
         if message not in self._noted:
             self._noted.add(message)
-            self.recorder.note(message.format(**facts))
-
-    def workers_cpu_ns(self) -> int | None:
-        """The CPU time of the workers so far."""
-        return None if self.activity is None else self.activity.workers_cpu_ns()
+            self.recorder.note(message + details)
 
 
 class Remaining:
@@ -168,11 +162,6 @@ class Remaining:
                 self.errors.append(error)
         return next(self)
 
-    def drained(self) -> Iterator[Any]:
-        """The held batches in order, each removed before it is served."""
-        while self.held:
-            yield self.held.popleft()
-
 
 class AlternatingEpoch:
     """One epoch of an alternating run, see EpochPlan: every batch is served once.
@@ -183,20 +172,15 @@ class AlternatingEpoch:
     raises, they are served before the exception.
     """
 
-    def __init__(
-        self, shared: Alternation, source: Iterator[Any], opened_ns: int, queue_is_full: bool
-    ) -> None:
+    def __init__(self, shared: Alternation, source: Iterator[Any], opened_ns: int) -> None:
         self.rest: Iterator[Any] | None = None
         self.asked_ns: int | None = None
         self._shared = shared
-        self._source = begun(source)
-        self._remaining = Remaining(self._source)
+        self._remaining = Remaining(begun(source))
         self._held = self._remaining.held
-        self._in_order = self._source
-        if shared.depth:
-            self._in_order = map(Remaining.next_of_loader, repeat(self._remaining))
+        self._in_order = map(Remaining.next_of_loader, repeat(self._remaining))
         self._opened_ns = opened_ns
-        self._queue_is_full = queue_is_full
+        self._queue_is_full = shared.begins_full
         self._settled_batches = 0  # real ones that were served since the last switch
         self._epoch = 0
         self._is_over = False  # that of the loader
@@ -213,22 +197,17 @@ class AlternatingEpoch:
         They show the epoch start, and what follows it, as without loadeval.
         """
         shared, schedule = self._shared, self._shared.schedule
-        if shared.serves_whole:
-            shared.serves_whole = False
-            yield from RealEpoch(self._source, shared.clock, self._opened_ns).spans(epoch)
-            return
         self._epoch = epoch
         self._has_device_clock = timing_events() is not None
         self.asked_ns = shared.clock() - self._opened_ns
-        head = head_for(shared.depth)
-        schedule.begin_epoch(head)
+        schedule.begin_epoch()
         if not schedule.whole:
-            span = self._span(self._in_order, head)
-            yield from self._uncounted(span)
-            schedule.note_head(span)
-            self._settled_batches = span.served  # they are also warm-up of a real block
+            head = self._span(self._in_order, schedule.head)
+            yield from self._uncounted(head)
+            schedule.note_head(head)
+            self._settled_batches = head.served  # they are also warm-up of a real block
         elif schedule.is_warmup_epoch:
-            yield from self._uncounted(self._span(self._source, schedule.whole + 1))
+            yield from self._uncounted(self._span(self._in_order, schedule.whole + 1))
         try:
             while not self._is_over and (block := schedule.block) is not None:
                 if shared.look(block.instrumented):
@@ -240,7 +219,7 @@ class AlternatingEpoch:
         if self._is_over:
             yield from self._held_ones()
             return
-        if schedule.is_over and not schedule.is_one_round:
+        if schedule.is_over and not schedule.counted:
             shared.recorder.stop_stages()
         self.rest = self.remainder()
 
@@ -249,23 +228,21 @@ class AlternatingEpoch:
         if self._queue_is_full:
             self._queue_is_full = False
             self._settled_batches = 0
-            prefetch = self._prefetch(self._shared.depth, block)
+            self._prefetch(self._shared.depth, block)
             if self._memory_is_full:  # the next batch may be written over the last of these
                 # All ranks have as many batches before those that count.
                 self._settled_batches = len(self._held) if schedule.fixed else 0
                 yield from self._held_ones()
             yield from self._error_after_prefetch()
-            self._is_over = prefetch.end_ns is not None
-        if not self._is_over:
-            warmup = self._warmup(max(block.warmup - self._settled_batches, 0))
-            if warmup:
-                yield from self._uncounted(self._span(self._in_order, warmup))
+        warmup = int(min(max(block.warmup - self._settled_batches, 0), schedule.longest_warmup))
+        if warmup and not self._is_over:
+            yield from self._uncounted(self._span(self._in_order, warmup))
         if not self._is_over:
             yield from self._counted(block, self._in_order, schedule.left)
 
     def _ideal(self, block: PlannedBlock) -> Iterator[Span]:
         shared, schedule = self._shared, self._shared.schedule
-        warmup = self._warmup(block.warmup)
+        warmup = int(min(block.warmup, schedule.longest_warmup))
         wanted = warmup + schedule.left
         prefetch = self._prefetch(wanted - len(self._held), block)
         if shared.activity is not None:  # until the loader has refilled its queue
@@ -279,31 +256,24 @@ class AlternatingEpoch:
             warmup = min(warmup, count if schedule.fixed else count // 2)
             schedule.limit(count - warmup)
         warmup = min(warmup, count)
-        batches = self._remaining.drained()
         if warmup:
-            yield from self._uncounted(self._span(batches, warmup, "ideal"))
+            yield from self._uncounted(self._span(self._remaining, warmup, "ideal"))
         if count > warmup:
-            yield from self._counted(block, batches, count - warmup)
+            yield from self._counted(block, self._remaining, count - warmup)
         yield from self._error_after_prefetch()
-        self._is_over = prefetch.end_ns is not None
         if schedule.fixed and self._memory_is_full and wanted > count and not self._is_over:
             # The other ranks may have memory for the whole block, and switch arms behind it.
             shared.note_once(LIMITED_RANK)
             yield from self._uncounted(self._span(self._in_order, wanted - count))
-            schedule.skip()
-
-    def _warmup(self, planned: int) -> int:
-        longest = self._shared.schedule.longest_warmup(head_for(self._shared.depth))
-        return int(min(planned, longest))
+            schedule.end_block()
 
     def _held_ones(self) -> Iterator[Span]:
-        return self._uncounted(self._span(self._remaining.drained(), len(self._held), "ideal"))
+        return self._uncounted(self._span(self._remaining, len(self._held), "ideal"))
 
     def _error_after_prefetch(self) -> Iterator[Span]:
         if self._remaining.errors:
             yield from self._held_ones()
-            source = map(Remaining.next_of_loader, repeat(self._remaining))
-            yield from self._uncounted(self._span(source, 1))
+            yield from self._uncounted(self._span(self._in_order, 1))
 
     def _span(
         self, source: Iterator[Any], size: int, arm: Arm = "real", pair: int | None = None
@@ -312,8 +282,15 @@ class AlternatingEpoch:
 
         So what loadeval does before them, and the loader at its epoch's end, counts as no step.
         """
-        is_ours, instrumented = source is not self._source, self._shared.instrumented
-        return Span(source, size, arm, pair, self.asked_ns, is_ours, instrumented)
+        return Span(
+            source,
+            size,
+            arm,
+            pair,
+            self.asked_ns,
+            is_ours=True,
+            instrumented=self._shared.instrumented,
+        )
 
     def _uncounted(self, span: Span) -> Iterator[Span]:
         try:
@@ -321,21 +298,21 @@ class AlternatingEpoch:
         finally:
             self._shared.schedule.served += span.served
         self.asked_ns = span.asked_ns
-        self._is_over = span.fell_short
+        self._is_over |= span.fell_short
 
     def _counted(self, block: PlannedBlock, source: Iterator[Any], size: int) -> Iterator[Span]:
         shared = self._shared
         shared.recorder.mark()
         if not self._has_device_clock:  # a device that was waited for hides none of the first wait
-            shared.fence()
-        cpu_ns, faults = shared.workers_cpu_ns(), minor_faults()
+            shared.adapter.fence()
+        cpu_ns, faults = self._workers_cpu_ns(), minor_faults()
         self.asked_ns = began_ns = shared.clock()
         span = self._span(source, size, block.arm, block.pair)
         times_ns: list[int] = []  # the end of the last step is not known if it is broken off
         try:
             yield span
             reached_ns = shared.clock()
-            shared.fence()
+            shared.adapter.fence()
             # Ending an epoch, such as stopping workers, is no part of a step or block.
             over_ns = span.asked_ns if span.fell_short else reached_ns
             self.asked_ns = over_ns + shared.clock() - reached_ns
@@ -344,12 +321,16 @@ class AlternatingEpoch:
         finally:
             shared.schedule.advance(span.served, [*span.marks[::2], *times_ns])
         shared.recorder.mark()
-        self._is_over = span.fell_short
-        new_cpu_ns = _increase(cpu_ns, shared.workers_cpu_ns())
+        self._is_over |= span.fell_short
+        new_cpu_ns = _increase(cpu_ns, self._workers_cpu_ns())
         elapsed_ns = self.asked_ns - began_ns
         shared.recorder.keep(
             Window(block.pair, self._epoch, block.arm, elapsed_ns, new_cpu_ns, new_faults)
         )
+
+    def _workers_cpu_ns(self) -> int | None:
+        activity = self._shared.activity
+        return None if activity is None else activity.workers_cpu_ns()
 
     def _prefetch(self, wanted: int, block: PlannedBlock) -> Prefetch:
         """Hold copies of the next `wanted` batches of what is remaining, taken back to back.
@@ -367,9 +348,10 @@ class AlternatingEpoch:
         while len(waits_ns) < wanted and not self._memory_is_full:
             asked_ns = clock()
             try:
-                batch = next(self._source)
+                batch = next(self._remaining.source)
             except StopIteration:
                 end_ns = clock() - asked_ns
+                self._is_over = True
                 break
             except Exception as error:
                 if is_of_a_signal(error):  # which is meant for now
@@ -386,7 +368,7 @@ class AlternatingEpoch:
             except Exception as error:  # nearly always for want of memory
                 if is_of_a_signal(error):
                     raise
-                shared.note_once(NOT_COPIED, error=error)
+                shared.note_once(NOT_COPIED, f": {error}")
                 self._memory_is_full = True
             finally:
                 held.append(kept)
@@ -430,18 +412,14 @@ class WorkerActivity:
             return None
         return round(sum(usage.cpu_s for usage in self._family.usages().values()) * 1e9)
 
-    def wait_until_idle(self, limit_s: float) -> bool:
-        """Sleep until the background work is done; False if it is not after `limit_s`."""
-        deadline = time.monotonic() + limit_s
+    def wait_until_idle(self, limit_s: float) -> None:
+        """Sleep until the background work is done, or about as long as `limit_s`."""
         busy_s = self._busy_s()
-        for _ in range(math.ceil(limit_s / NAP_S)):  # no more where the clock stands still
-            if time.monotonic() >= deadline:
-                break
+        for _ in range(math.ceil(limit_s / NAP_S)):
             time.sleep(NAP_S)
             before_s, busy_s = busy_s, self._busy_s()
             if busy_s - before_s <= IDLE_SHARE * NAP_S:
-                return True
-        return False
+                return
 
     def _busy_s(self) -> float:
         # This thread spends its time on reading these numbers.

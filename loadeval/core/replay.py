@@ -28,15 +28,6 @@ from loadeval.errors import CacheError, warn
 
 SAMPLED_ELEMENTS = 64
 """So many elements of a NumPy array are compared."""
-
-AGAIN = (
-    "replay cannot serve a batch that holds a {}: training would change it, or follow its graph a "
-    "second time. Use mode='alternate' or mode='log', or detach() it in the loader"
-)
-TOO_LARGE = (
-    "{}, so replay cannot keep it. Use mode='alternate' or mode='log', or let the loader return "
-    "fewer, larger arrays"
-)
 CHANGED = (
     "the training step changes its batch in place, so replay would feed it its own output: "
     "changed batches are dropped, and from now on every replayed batch is a copy, so the ideal "
@@ -54,33 +45,62 @@ class KeptBatch:
     def __init__(self, tree: Any, counted: Count) -> None:
         self.tree = tree
         self.count = counted
-        self.fresh = refresher(tree)
-        self.versions: list[tuple[Any, int]] = []
-        self.samples: list[tuple[np.ndarray[Any, Any], bytes]] = []
+        try:
+            self.fresh = refresher(tree, set()) or (lambda: tree)
+        except (NotImplementedError, RecursionError):
+            self.fresh = partial(map_leaves, lambda leaf: leaf, tree)
+        self._versions: list[tuple[Any, int]] = []
+        self._samples: list[tuple[np.ndarray[Any, Any], bytes]] = []
         for leaf in leaves(tree):
             if issubclass(type(leaf), np.ndarray):  # an object may lie about its class
                 flat = leaf.ravel(order="K")
                 if leaf.size and not leaf.dtype.hasobject and np.shares_memory(flat, leaf):
                     elements = flat[:: max(1, leaf.size // SAMPLED_ELEMENTS)]
-                    self.samples.append((elements, elements.tobytes()))
+                    self._samples.append((elements, elements.tobytes()))
                 continue
             try:
-                self.versions.append((leaf, leaf._version))  # noqa: SLF001 - it has no public name
+                self._versions.append((leaf, leaf._version))  # noqa: SLF001 - it has no public name
             except Exception:  # noqa: BLE001, S112 - a tensor made in inference mode; or anybody's
                 continue
 
     def has_changed(self) -> bool:
         """Whether a leaf was changed in place."""
         return self.has_new_version() or any(
-            elements.tobytes() != content for elements, content in self.samples
+            elements.tobytes() != content for elements, content in self._samples
         )
 
     def has_new_version(self) -> bool:
         """The same, of tensors alone, which is quick."""
-        for tensor, version in self.versions:  # noqa: SIM110 - a generator takes longer
+        for tensor, version in self._versions:  # noqa: SIM110 - a generator takes longer
             if tensor._version != version:  # noqa: SLF001 - it has no public name
                 return True
         return False
+
+
+def refresher(node: Any, met: set[int]) -> Callable[[], Any] | None:
+    """A function that returns `node` in fresh containers around the same leaves, each time.
+
+    It does as `map_leaves`, but what to copy is found once. None is for what need not be copied.
+    Raises NotImplementedError for a container that is no dict, list or tuple, or that was `met`.
+    """
+    if not is_container(node):
+        return None
+    kind = type(node)
+    if id(node) in met or kind not in {dict, list, tuple}:
+        raise NotImplementedError
+    met.add(id(node))
+    inner = [(key, make) for (_, key), child in parts(node) if (make := refresher(child, met))]
+    copy: Callable[[], Any] = list(node).copy if kind is tuple else node.copy
+
+    def fresh() -> Any:
+        made = copy()
+        for key, make in inner:
+            made[key] = make()
+        return made
+
+    if kind is tuple:
+        return (lambda: tuple(fresh())) if inner else None
+    return fresh
 
 
 class BatchCache:
@@ -153,9 +173,7 @@ class ReplayEpoch:
         self._cache = cache
         self._note = note
         self._numbers = numbers(batches)
-        self._order = in_order(cache, note)
-        self._served = 0
-        self._count: Count = cache.kept[0].count
+        self._last = cache.kept[0]
 
     def spans(self, epoch: int) -> Generator[Span, None, None]:  # noqa: ARG002 - see EpochPlan
         """See EpochPlan."""
@@ -172,94 +190,38 @@ class ReplayEpoch:
 
     def counter_for(self, _batch: Any) -> Callable[[Any], Count]:
         """Batches were counted when they were kept."""
-        return lambda _: self._count
+        return lambda _: self._last.count
 
     def _next(self) -> Any:
         number = next(self._numbers)
         try:
-            if number != self._served:  # another thread has taken those before it
-                return self._cache.unmeasured_batch(number)
-            kept = next(self._order, None)
-            if kept is None:  # an interrupt has ended it
-                self._order = in_order(self._cache, self._note)
-                kept = next(self._order)
-            batch = clone(kept.tree) if self._cache.is_copied else kept.fresh()
+            cache, kept = self._cache, self._cache.kept
+            if not cache.is_copied and self._finds_change(number):
+                cache.is_copied = True
+                self._note(CHANGED)
+                warn(CHANGED)
+            if cache.is_copied:
+                while len(kept) > 1 and kept[number % len(kept)].has_changed():
+                    del kept[number % len(kept)]
+                self._last = kept[number % len(kept)]
+                return clone(self._last.tree)
+            last = kept[number % len(kept)]
+            # The first is a copy, so that one stays as it was.
+            self._last = last if number else KeptBatch(clone(last.tree), last.count)
+            return self._last.fresh()
         except BaseException:
             self._numbers = chain([number], self._numbers)  # it is among what is left
             raise
-        self._served = number + 1
-        self._count = kept.count
-        return batch
 
-
-def in_order(cache: BatchCache, note: Callable[[str], None]) -> Iterator[KeptBatch]:
-    """The kept batches over and over.
-
-    No method: an epoch that held itself would keep them in memory after the evaluator is gone.
-    """
-    if not cache.is_copied:
-        yield from _until_one_changes(cache.kept)
-        cache.is_copied = True
-        note(CHANGED)
-        warn(CHANGED)
-    while True:
-        for kept in list(cache.kept):
-            if len(cache.kept) > 1 and kept.has_changed():
-                cache.kept.remove(kept)
-            else:
-                yield kept
-
-
-def _until_one_changes(kept: list[KeptBatch]) -> Iterator[KeptBatch]:
-    if any(each.has_changed() for each in kept):
-        return
-    copy = KeptBatch(clone(kept[0].tree), kept[0].count)  # so that one stays as it was
-    for each in (copy, *kept[1:]):
-        yield each
-        if each.has_changed():
-            return
-    for number in count():
-        for each in kept:
-            yield each
-            if each.has_new_version():
-                return
-        if kept[number % len(kept)].has_changed():
-            return
-
-
-def refresher(tree: Any) -> Callable[[], Any]:
-    """A function that returns `tree` in fresh containers around the same leaves, each time.
-
-    As `map_leaves` does, but what to copy of dicts, lists and tuples is determined only once.
-    """
-    seen: set[int] = set()
-
-    def maker(node: Any) -> Callable[[], Any] | None:
-        """None where nothing in `node` can be replaced."""
-        if not is_container(node):
-            return None
-        kind = type(node)
-        if id(node) in seen or kind not in (dict, list, tuple):
-            raise NotImplementedError
-        seen.add(id(node))
-        inner = [(key, make) for (_, key), child in parts(node) if (make := maker(child))]
-        copy: Callable[[], Any] = list(node).copy if kind is tuple else node.copy
-
-        def fresh() -> Any:
-            made = copy()
-            for key, make in inner:
-                made[key] = make()
-            return made
-
-        if kind is tuple:
-            return (lambda: tuple(fresh())) if inner else None
-        return fresh
-
-    try:
-        make = maker(tree)
-    except (NotImplementedError, RecursionError):
-        return partial(map_leaves, lambda leaf: leaf, tree)
-    return make or (lambda: tree)
+    def _finds_change(self, number: int) -> bool:
+        kept = self._cache.kept
+        if number == 0:
+            return any(each.has_changed() for each in kept)
+        if number <= len(kept):
+            return self._last.has_changed()
+        turn, place = divmod(number, len(kept))
+        is_of_turn = place == 0 and kept[turn % len(kept)].has_changed()
+        return is_of_turn or self._last.has_new_version()
 
 
 def fill(
@@ -308,9 +270,17 @@ def _check_can_be_repeated(batch: Any) -> None:
     try:
         for leaf in leaves(batch):
             kind: Any = type(leaf)
-            if is_shared_type(kind) and hasattr(kind, "requires_grad_"):
-                raise CacheError(AGAIN.format(kind.__name__))
-            if hasattr(kind, "requires_grad") and getattr(leaf, "requires_grad", False) is True:
-                raise CacheError(AGAIN.format(f"{kind.__name__} that requires gradients"))
+            has_graph = hasattr(kind, "requires_grad") and getattr(leaf, "requires_grad", 0) is True
+            if not (has_graph or (is_shared_type(kind) and hasattr(kind, "requires_grad_"))):
+                continue
+            what = kind.__name__ + " that requires gradients" * has_graph
+            raise CacheError(
+                f"replay cannot serve a batch that holds a {what}: training would change it, or "
+                "follow its graph a second time. Use mode='alternate' or mode='log', or detach() "
+                "it in the loader"
+            )
     except TooLargeError as error:
-        raise CacheError(TOO_LARGE.format(error)) from None
+        raise CacheError(
+            f"{error}, so replay cannot keep it. Use mode='alternate' or mode='log', or let the "
+            "loader return fewer, larger arrays"
+        ) from None

@@ -6,7 +6,6 @@ import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from operator import sub
 from typing import TypeVar
 
 import numpy as np
@@ -83,8 +82,8 @@ class Schedule:
     A pair's blocks are sized when it begins, from how long the iterations of both arms took last;
     the order of its arms depends on `seed` and its number alone. The run ends after `pairs` pairs
     that count, or with the first pair to reach `batches` served ones; None is no limit. `length` is
-    how many batches an epoch has, if that is known. Where `counted` is given it `is_one_round` of
-    several: each block counts so many, and the first pair is number `first`.
+    how many batches an epoch has, if that is known. Where `counted` is given the run has rounds:
+    each is one pair, whose blocks count so many batches.
 
     `served` are all batches so far, and `left` those that the block still has to count. Where by
     its length an epoch is too short for two blocks each is a block: `whole` is that length, and
@@ -104,23 +103,21 @@ class Schedule:
         prefetch_depth: int = 0,
         length: int | None = None,
         counted: int | None = None,
-        first: int = 0,
     ) -> None:
+        self.head = head_for(prefetch_depth)
+        self.counted = counted
         self._seed = seed
         self._pairs = pairs
         self._batches = batches
         self._depth = prefetch_depth
         self._length = length
-        self._counted = counted
-        self.is_one_round = counted is not None
-        self._first = self._pair = first
-        self._next: list[PlannedBlock] = []  # of the pair that is under way
-        self._block: PlannedBlock | None = None
+        self._pair = 0
+        self._planned: list[PlannedBlock] = []  # the block that is under way, or next, and the rest
         self.served = self.left = 0
-        # Of the block that is under way, and of the last one of each arm.
+        # Of the block that is under way, of the last one of each arm, and of the last head.
         self._iterations = self._elapsed_ns = 0
         self._last_ns: dict[Arm, float] = {}
-        self._heads_ns: dict[Arm, list[int]] = {"real": [], "ideal": []}
+        self._head_ns: dict[Arm, float] = {}
         self._epochs = self._epoch_began = self._longest_epoch = 0
         self._has_room = True
         self.whole = self._length_if_short()
@@ -128,11 +125,14 @@ class Schedule:
     @property
     def block(self) -> PlannedBlock | None:
         """The block that is under way, or else the next one; None if all are complete."""
-        if self._block is None and not self.is_over:
-            self._next = self._next or self._planned(self._pair)
-            self._block = self._next.pop(0)
-            self.left = self._block.counted
-        return self._block
+        if not self._planned and not self.is_over:
+            self._planned = self._plan(self._pair)
+            self.left = self._planned[0].counted
+        return self._planned[0] if self._planned else None
+
+    def begin_round(self) -> None:
+        """The next pair is one round; the run is over, for now, when it is complete."""
+        self._pairs, self.is_over = self._pair + 1, False
 
     def advance(self, served: int, times_ns: Sequence[int] = ()) -> None:
         """Note counted batches of the block; it ends with its last one.
@@ -145,12 +145,7 @@ class Schedule:
         self._iterations += max(len(times_ns) - 1, 0)
         self._elapsed_ns += times_ns[-1] - times_ns[0] if times_ns else 0
         if self.left <= 0:
-            self._end_block()
-
-    def skip(self) -> None:
-        """The batches that the block was still to count were served, and do not count."""
-        self.left = 0
-        self._end_block()
+            self.end_block()
 
     def limit(self, batches: int) -> None:
         """The block ends with the `batches` that memory has room for, if it is large enough."""
@@ -162,58 +157,60 @@ class Schedule:
     def end_epoch(self) -> None:
         """The epoch ends, or is broken off, and with it the block that it is, if any counted."""
         if self.whole and self._iterations:
-            self._end_block()
+            self.end_block()
 
-    def _end_block(self) -> None:
-        block, self._block = self._block, None
-        if block is None:
+    def end_block(self) -> None:
+        """The block ends, also where it counted fewer batches than planned."""
+        if not self._planned:  # another epoch, which was read at once, has ended it
             return
+        block = self._planned.pop(0)
         if self._iterations and not block.instrumented:
             self._last_ns[block.arm] = self._elapsed_ns / self._iterations
         self._iterations = self._elapsed_ns = 0
-        if not self._next:
-            self._pair = block.pair + 1
-            done = self._pair - self._first
-            counting = done - done // INSTRUMENTED_EVERY * self.has_instruments
-            is_full = self._batches is not None and self.served >= self._batches
-            has_all = self._pairs is not None and counting >= self._pairs
-            self.is_over = self.is_enough or is_full or has_all
+        if self._planned:
+            self.left = self._planned[0].counted
+            return
+        self._pair += 1
+        counting = self._pair - self._pair // INSTRUMENTED_EVERY * self.has_instruments
+        is_full = self._batches is not None and self.served >= self._batches
+        has_all = self._pairs is not None and counting >= self._pairs
+        self.is_over = self.is_enough or is_full or has_all
 
-    def begin_epoch(self, head: int) -> None:
-        """An epoch begins, with a head of so many batches."""
+    def begin_epoch(self) -> None:
+        """An epoch begins."""
         ended = self.served - self._epoch_began
         self._epochs += 1
-        if ended > head:  # no mere look at the first batch
+        if ended > self.head:  # no mere look at the first batch
             self._longest_epoch = max(self._longest_epoch, ended)
         self._epoch_began = self.served
         if self.whole != self._length_if_short():  # it is `fixed` now, or memory has no room
-            if self._block is not None or self._next:  # a new pair begins
-                self._pair += 1
-            self.whole, self._block, self._next = 0, None, []
+            self._pair += bool(self._planned)  # a new one begins
+            self.whole, self._planned = 0, []
             self._iterations = self._elapsed_ns = 0
-        if self.whole and self._block is not None:
-            self.left = self._counted_of_whole()
+        if self.whole and self._planned:
+            self.left = self._planned[0].counted
 
     @property
     def is_warmup_epoch(self) -> bool:
         """Whether the epoch that begins is to be left out, for steps are slow in the first one."""
         return self.served < min(self.whole, 2)
 
-    def longest_warmup(self, head: int) -> float:
+    @property
+    def longest_warmup(self) -> float:
         """Half of what an epoch has after its head, so that also short epochs have counted batches.
 
         Judged by the longest one so far; infinite in the first epoch.
         """
         if not self._longest_epoch:
             return math.inf
-        return (max(self._longest_epoch, self.served - self._epoch_began) - head) / 2
+        return (max(self._longest_epoch, self.served - self._epoch_began) - self.head) / 2
 
     def note_head(self, span: Span) -> None:
-        """Until both arms have had a block, times are taken from the real batches of heads."""
-        if len(self._last_ns) < len(self._heads_ns):
-            ends_ns = [*span.marks[2::2], span.asked_ns]
-            self._heads_ns["real"] += map(sub, ends_ns, span.marks[::2])
-            self._heads_ns["ideal"] += map(sub, ends_ns, span.marks[1::2])
+        """Until an arm has had a block, its times are those of the real batches of a head."""
+        if span.marks:
+            ends_ns = np.array([*span.marks[2::2], span.asked_ns])
+            self._head_ns["real"] = float(np.median(ends_ns - span.marks[::2]))
+            self._head_ns["ideal"] = float(np.median(ends_ns - span.marks[1::2]))
 
     def looks_next(self) -> bool:
         """Whether instruments are read from the start of the next epoch on.
@@ -230,61 +227,57 @@ class Schedule:
         return self.has_instruments and pair % INSTRUMENTED_EVERY == INSTRUMENTED_EVERY - 1
 
     def _length_if_short(self) -> int:
-        if self.fixed or self._counted or not self._has_room:  # ranks may differ in their epochs
+        if self.fixed or self.counted or not self._has_room:  # ranks may differ in their epochs
             return 0
         length = self._length or 0
         return length if length < two_blocks_for(self._depth) else 0
 
-    def _counted_of_whole(self) -> int:
-        """How many batches to count: one more than follow the first, as the epoch's end shows."""
-        return self.whole + 1 - min(self.whole - 1, 1)
-
-    def _planned(self, pair: int) -> list[PlannedBlock]:
-        real, ideal, real_warmup, ideal_warmup = self._sizes(pair)
-        instrumented = self._is_instrumented(pair)
-        blocks: dict[Arm, PlannedBlock] = {
-            "real": PlannedBlock(pair, "real", real_warmup, real, instrumented),
-            "ideal": PlannedBlock(pair, "ideal", ideal_warmup, ideal, instrumented),
-        }
-        return [blocks[arm] for arm in arms_of(self._seed, pair)]
-
-    def _sizes(self, pair: int) -> tuple[int, int, int, int]:
-        """Counted batches of a pair's real and ideal blocks, and the warm-ups of both."""
+    def _plan(self, pair: int) -> list[PlannedBlock]:
+        """Both blocks of a pair."""
+        warmups: dict[Arm, int] = {"real": self.head, "ideal": SHORTEST_WARMUP}
         if self.whole:
-            counted, warmup = self._counted_of_whole(), min(self.whole - 1, 1)
-            return counted, counted, warmup, warmup
-        least = block_for(self._depth)
-        real_warmup, ideal_warmup = head_for(self._depth), SHORTEST_WARMUP
-        if self._counted:
-            return self._counted, self._counted, real_warmup, ideal_warmup
-        if self.fixed:
-            fixed = min(SMALLEST_BLOCK << min(pair, 8), FIXED_REAL_BLOCK)
-            return fixed, least, real_warmup, ideal_warmup
-        real_ns, ideal_ns = (
-            max(self._last_ns.get(arm) or float(np.median(self._heads_ns[arm] or 1)), 1.0)
-            for arm in self._heads_ns
-        )
+            # One more than follow the first, as the epoch's end shows.
+            counted = self.whole + 1 - min(self.whole - 1, 1)
+            warmups = dict.fromkeys(warmups, min(self.whole - 1, 1))
+            sizes: dict[Arm, int] = dict.fromkeys(warmups, counted)
+        elif self.counted:
+            sizes = dict.fromkeys(warmups, self.counted)
+        elif self.fixed:
+            real = min(SMALLEST_BLOCK << min(pair, 8), FIXED_REAL_BLOCK)
+            sizes = {"real": real, "ideal": block_for(self._depth)}
+        else:
+            sizes, warmups = self._sizes_by_times(warmups)
+        instrumented = self._is_instrumented(pair)
+        return [
+            PlannedBlock(pair, arm, warmups[arm], sizes[arm], instrumented)
+            for arm in arms_of(self._seed, pair)
+        ]
+
+    def _sizes_by_times(self, shortest: dict[Arm, int]) -> tuple[dict[Arm, int], dict[Arm, int]]:
+        """Counted batches of a pair's blocks, and their warm-ups, by how long batches took."""
+        each_ns = {
+            arm: max(self._last_ns.get(arm) or self._head_ns.get(arm, 1.0), 1.0) for arm in shortest
+        }
+        least: dict[Arm, int] = {"real": SMALLEST_BLOCK, "ideal": block_for(self._depth)}
         pairs = self._pairs or 0
         pairs = max(PAIRS, with_instruments(pairs) if self.has_instruments else pairs)
-        room = max(
-            self._batches_for_pairs() // pairs - real_warmup - ideal_warmup,
-            SMALLEST_BLOCK + least,
-        )
-        spare = (room - SMALLEST_BLOCK - least) // 4
-        real_longer = max(min(math.ceil(WARMUP_NS / real_ns) - real_warmup, spare), 0)
-        ideal_longer = max(min(math.ceil(WARMUP_NS / ideal_ns) - ideal_warmup, spare), 0)
-        room -= real_longer + ideal_longer
-        ideal = max(least, math.ceil(BLOCK_NS / ideal_ns))
+        smallest = sum(least.values())
+        room = max(self._batches_for_pairs() // pairs - sum(shortest.values()), smallest)
+        spare, warmups = (room - smallest) // 4, dict(shortest)
+        for arm, batches in shortest.items():
+            longer = math.ceil(WARMUP_NS / each_ns[arm]) - batches
+            warmups[arm] += max(min(longer, spare), 0)
+            room -= warmups[arm] - batches
+        ideal = max(least["ideal"], math.ceil(BLOCK_NS / each_ns["ideal"]))
         real = REAL_PER_IDEAL * ideal
         if real + ideal > room:
-            ideal = max(room // (1 + REAL_PER_IDEAL), least)
+            ideal = max(room // (1 + REAL_PER_IDEAL), least["ideal"])
             real = room - ideal
-        return (
-            max(min(real, int(LONGEST_BLOCK_NS / real_ns)), SMALLEST_BLOCK),
-            max(min(ideal, int(LONGEST_BLOCK_NS / ideal_ns)), least),
-            real_warmup + real_longer,
-            ideal_warmup + ideal_longer,
-        )
+        wanted: dict[Arm, int] = {"real": real, "ideal": ideal}
+        return {
+            arm: max(min(wanted[arm], int(LONGEST_BLOCK_NS / each_ns[arm])), least[arm])
+            for arm in wanted
+        }, warmups
 
     def _batches_for_pairs(self) -> int:
         """How many batches there are for the pairs.
@@ -297,7 +290,7 @@ class Schedule:
             likely = max(self._length, 2 * self._epoch_began)
         else:
             likely = max(BATCHES_OF_UNKNOWN_EPOCH, 2 * self.served)
-        return (self._batches or likely) - head_for(self._depth) - self._depth
+        return (self._batches or likely) - self.head - self._depth
 
 
 def in_rounds(

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.backends import RECIPES, compare_backends, recipe_code
+from loadeval.backends import RECIPES, compare_backends, recipe_code, recipe_loader
 from loadeval.testing import FakeClock, ScriptedLoader
-from loadeval_adapters.recipes import pillow
 from tests.cli.commands import runner
 from tests.images import crops
 
@@ -139,10 +138,11 @@ def test_a_folder_without_jpegs_is_one_clear_error(tmp_path: Path) -> None:
 def test_a_recipe_that_drops_jpegs_is_left_out(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dropping(samples: Any, *args: int, **sizes: int) -> Any:
-        return pillow.make_loader(samples[:-1], *args, **sizes)
+    def dropping(name: str, samples: Any, *args: int, **sizes: int) -> Any:
+        kept = samples[:-1] if name == "pillow_draft" else samples
+        return recipe_loader(name, kept, *args, **sizes)
 
-    monkeypatch.setattr("loadeval_adapters.recipes.pillow_draft.make_loader", dropping)
+    monkeypatch.setattr("loadeval.backends.recipe_loader", dropping)
     code, out, err = run(folder, "--only", "pillow_draft", "--step", "10ms")
     assert (code, out) == (1, "")
     assert err.endswith(

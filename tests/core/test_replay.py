@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 from collections import UserDict, defaultdict
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
-from loadeval import CacheError, LoaderEvaluator, LoadevalWarning, map_leaves
+from loadeval import CacheError, LoaderEvaluator, LoadevalWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 def batches(count: int) -> list[dict[str, torch.Tensor]]:
@@ -195,19 +196,7 @@ def test_a_tensor_changed_in_place_is_found_and_said_once(kept: int, place: int)
     assert [event.message for event in evaluator.recorded().events] == [str(said[0].message)]
 
 
-@pytest.mark.parametrize("full", [np.full, torch.full])
-def test_a_batch_changed_in_a_later_epoch_is_left_out(full: Any) -> None:
-    """A tensor tells by its version, an array by a sample of it."""
-    evaluator = replay([full((1000,), float(i)) for i in range(4)], num_cached_batches=2)
-    assert len(list(evaluator)) == 4
-    with pytest.warns(LoadevalWarning, match="in place"):
-        for batch in evaluator:
-            assert (batch == batch[0]).all()
-            assert float(batch[0]) in {0.0, 1.0}
-            batch += 0.5
-
-
-@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("place", [0, 4])
 @pytest.mark.parametrize(("ones", "most"), [(torch.ones, 3), (np.ones, 5 * 16)])
 def test_a_change_to_any_array_is_found_within_some_passes(
     place: int, ones: Any, most: int
@@ -244,61 +233,12 @@ class Pair(NamedTuple):
     y: Any
 
 
-@dataclass
-class Example:
-    x: Any
-    y: Any = None
-
-
 @dataclass(slots=True)
 class Slotted:
     x: Any
 
 
-class Plain:
-    def __init__(self, x: Any) -> None:
-        self.x = x
-
-
 X = torch.zeros(2)
-TREES = {
-    "tensor": X,
-    "dict of dicts and lists": {"x": {"y": X, "z": [1, 2]}, "w": [X], "v": X},
-    "tuple": (X, 1),
-    "tuple with a list": (X, [X]),
-    "named tuple with a dict": Pair(X, {"x": X}),
-    "default dict": defaultdict(list, x=[X]),
-    "user dict": UserDict({"x": X, "y": [X]}),
-    "dataclass with a list": Example(X, [X]),
-    "slotted dataclass": Slotted([X]),
-    "object": Plain([X]),
-}
-
-
-def outline(tree: Any) -> str:
-    """The tree in words, with the classes of its containers, and its tensors by value."""
-    if isinstance(tree, torch.Tensor):
-        return f"tensor {tree.tolist()}"
-    inside: Any = getattr(tree, "__dict__", {})
-    if isinstance(tree, dict):
-        inside = inside | dict(tree)
-    elif isinstance(tree, (list, tuple)):
-        inside = inside | dict(enumerate(tree))
-    elif isinstance(tree, Slotted):
-        inside = {"x": tree.x}
-    contents = {name: outline(value) for name, value in inside.items()} or repr(tree)
-    return f"{type(tree).__qualname__}{contents}"
-
-
-def containers(tree: Any) -> list[Any]:
-    """The containers of a tree that can be changed."""
-    inside = list(getattr(tree, "__dict__", {}).values())
-    if isinstance(tree, dict):
-        inside += tree.values()
-    elif isinstance(tree, (list, tuple)):
-        inside += tree
-    changeable = [] if isinstance(tree, (tuple, torch.Tensor, str, int)) else [tree]
-    return changeable + [container for node in inside for container in containers(node)]
 
 
 def fresh(tree: Any) -> tuple[Any, list[Any]]:
@@ -308,18 +248,30 @@ def fresh(tree: Any) -> tuple[Any, list[Any]]:
     return evaluator.cached_batches[0], served
 
 
-@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
-def test_fresh_batches_share_no_container(tree: Any) -> None:
+@pytest.mark.parametrize(
+    ("tree", "dig"),
+    [
+        ({"x": {"y": [X]}}, lambda tree: [tree, tree["x"], tree["x"]["y"]]),
+        ((X, [X]), lambda tree: [tree[1]]),
+        (Pair(X, {"x": X}), lambda tree: [tree.y]),
+        (defaultdict(list, x=[X]), lambda tree: [tree, tree["x"]]),
+        (UserDict({"y": [X]}), lambda tree: [tree, tree.data, tree["y"]]),
+        (Slotted([X]), lambda tree: [tree, tree.x]),
+        (SimpleNamespace(x=[X]), lambda tree: [tree, tree.x]),
+    ],
+    ids=["dict", "tuple", "named tuple", "default dict", "user dict", "slots", "object"],
+)
+def test_fresh_batches_share_no_container(tree: Any, dig: Callable[[Any], list[Any]]) -> None:
+    """They are of the same classes, in which the leaves are in the same places."""
     kept, (first, second) = fresh(tree)
-    assert outline(first) == outline(second) == outline(map_leaves(lambda leaf: leaf, kept))
-    nodes = [*containers(kept), *(held := containers(first)), *containers(second)]
-    changeable = [node for node in nodes if node is not None]
-    assert held or not containers(kept)
-    assert len({id(node) for node in changeable}) == len(changeable)
+    assert repr(first) == repr(second) == repr(kept)
+    assert type(first) is type(tree)
+    containers = [*dig(kept), *dig(first), *dig(second)]
+    assert len({id(container) for container in containers}) == len(containers)
 
 
 def test_an_object_met_twice_stays_one() -> None:
-    shared = Example(X)
+    shared = [X]
     _, (first, second) = fresh([shared, {"again": shared}])
     assert first[0] is first[1]["again"]
     assert first[0] is not second[0]

@@ -17,8 +17,6 @@ from loadeval.core.rounds import (
     WARMUP_NS,
     PlannedBlock,
     Schedule,
-    arms_of,
-    in_rounds,
 )
 from loadeval.data.blocks import (
     SHORTEST_WARMUP,
@@ -47,7 +45,7 @@ PACES = st.integers(0, 1000) | st.integers(0, 30_000 * MS)
 
 def noted_head(schedule: Schedule, wait_ns: int, step_ns: int, size: int = 3) -> None:
     """Serve the head of an epoch, in which every batch takes as long."""
-    schedule.begin_epoch(size)
+    schedule.begin_epoch()
     span = Span(iter(()), size)
     for batch in range(size):
         request_ns = batch * (wait_ns + step_ns)
@@ -202,29 +200,6 @@ def test_a_run_ends_with_a_pair(limit: dict[str, int]) -> None:
     assert schedule.block is None
 
 
-def whole_epoch(schedule: Schedule, batches: int) -> PlannedBlock | None:
-    """Serve an epoch of so many batches that is a block; each of them takes 5 ns."""
-    schedule.begin_epoch(head_for(0))
-    block = None if schedule.is_warmup_epoch else schedule.block
-    schedule.served += 1
-    if block is None:
-        schedule.served += batches - 1
-    else:
-        schedule.advance(batches - 1, [5 * number for number in range(batches)])
-    schedule.end_epoch()
-    return block
-
-
-def test_an_epoch_too_short_for_two_blocks_is_one() -> None:
-    """The first one is warm-up; the arms of pairs are in the order of other runs."""
-    schedule = Schedule(length=5)
-    blocks = [whole_epoch(schedule, 5) for _ in range(9)]
-    assert [block and (block.pair, block.arm) for block in blocks] == [
-        None,
-        *((pair, arm) for pair in range(4) for arm in arms_of(0, pair)),
-    ]
-
-
 @given(st.integers(1, 5), DEPTHS)
 def test_batches_for_pairs_suffice(pairs: int, depth: int) -> None:
     """That many pairs are complete, with slow steps, when so many batches were served."""
@@ -243,28 +218,5 @@ def test_the_starts_of_some_epochs_are_looked_into() -> None:
     looks = []
     for _ in range(8):
         looks.append(schedule.looks_next())
-        schedule.begin_epoch(head_for(0))
+        schedule.begin_epoch()
     assert looks == [True, True, False, False, True, False, False, True]
-
-
-def test_who_fails_has_no_more_turns() -> None:
-    """The others go on, in the order of each round."""
-    turns: list[tuple[int, str]] = []
-
-    def serve(number: int, name: str) -> Exception | None:
-        turns.append((number, name))
-        return OSError("gone") if name == "b" else None
-
-    failed: dict[str, Exception] = {}
-    in_rounds(["abc", "cba"], serve, failed)
-    assert list(failed) == ["b"]
-    assert turns == [(0, "a"), (0, "b"), (0, "c"), (1, "c"), (1, "a")]
-
-
-def test_a_round_of_backends_is_one_pair() -> None:
-    """Of the number of the round, with blocks of one size."""
-    schedule = Schedule(pairs=1, prefetch_depth=4, counted=10, first=7)
-    pair = next_pair(schedule, steady(8 * MS, 4 * MS))
-    assert {(block.pair, block.counted) for block in pair.values()} == {(7, 10)}
-    assert (pair["real"].warmup, pair["ideal"].warmup) == (5, 3)
-    assert schedule.block is None

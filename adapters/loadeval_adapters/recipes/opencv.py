@@ -1,7 +1,5 @@
 """JPEGs by OpenCV, in the workers of a DataLoader."""
 
-from __future__ import annotations
-
 import cv2
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -10,16 +8,16 @@ AS_STORED = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION  # not turned a
 cv2.setNumThreads(0)  # a worker uses one thread
 
 
-class JPEGs(Dataset[tuple[torch.Tensor, int]]):
+class JPEGs(Dataset):
     """Images, 3 x `cropped` x `cropped` bytes, and their classes."""
 
-    def __init__(self, samples: list[tuple[str, int]], resized: int, cropped: int) -> None:
+    def __init__(self, samples, resized, cropped):
         self.samples, self.resized, self.cropped = samples, resized, cropped
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.samples)
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+    def __getitem__(self, index):
         path, label = self.samples[index]
         image = cv2.imread(path, AS_STORED)
         if image is None:
@@ -33,13 +31,7 @@ class JPEGs(Dataset[tuple[torch.Tensor, int]]):
         return torch.from_numpy(image).permute(2, 0, 1).contiguous(), label
 
 
-def make_loader(
-    samples: list[tuple[str, int]],
-    batch_size: int,
-    workers: int,
-    resized: int = 256,  # the shorter side
-    cropped: int = 224,  # a square in the middle
-) -> DataLoader[tuple[torch.Tensor, int]]:
+def make_loader(samples, batch_size, workers, resized=256, cropped=224):
     """Batches of images and their classes, in random order."""
     images = JPEGs(samples, resized, cropped)
     return DataLoader(images, batch_size, shuffle=True, num_workers=workers)

@@ -1,10 +1,7 @@
 """JPEGs by Pillow, in the threads of an SPDL DataLoader."""
 
-from __future__ import annotations
-
 import random
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,40 +9,30 @@ from PIL import Image
 from spdl.dataloader import DataLoader
 from torch.utils.data import default_collate
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 class Shuffled:
     """The samples, each epoch in another order."""
 
-    def __init__(self, samples: list[tuple[str, int]]) -> None:
+    def __init__(self, samples):
         self.samples = samples
 
-    def __iter__(self) -> Iterator[tuple[str, int]]:
+    def __iter__(self):
         return iter(random.sample(self.samples, len(self.samples)))
 
 
-def decode(sample: tuple[str, int], resized: int, cropped: int) -> tuple[torch.Tensor, int]:
+def decode(sample, resized, cropped):
     """An image, 3 x `cropped` x `cropped` bytes, and its class."""
     path, label = sample
     with Image.open(path) as file:
-        image = file.convert("RGB")
-    scale = resized / min(image.size)
-    width, height = round(scale * image.width), round(scale * image.height)
-    image = image.resize((width, height), Image.Resampling.BILINEAR)
-    left, top = (width - cropped) // 2, (height - cropped) // 2
+        scale = resized / min(file.size)
+        size = round(scale * file.width), round(scale * file.height)
+        image = file.convert("RGB").resize(size, Image.Resampling.BILINEAR)
+    left, top = ((side - cropped) // 2 for side in size)
     image = image.crop((left, top, left + cropped, top + cropped))
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous(), label
 
 
-def make_loader(
-    samples: list[tuple[str, int]],
-    batch_size: int,
-    workers: int,
-    resized: int = 256,  # the shorter side
-    cropped: int = 224,  # a square in the middle
-) -> DataLoader:
+def make_loader(samples, batch_size, workers, resized=256, cropped=224):
     """Batches of images and their classes, in random order."""
     return DataLoader(
         Shuffled(samples),
