@@ -26,7 +26,7 @@ from markupsafe import Markup
 
 from loadeval.report.blocks import Cell, Chart, Number, Section, Table
 from loadeval.report.charts import inline_svg
-from loadeval.report.palette import LIGHT, css_variables
+from loadeval.report.palette import DARK, LIGHT, css_variables
 from loadeval.words import printable, share, shortened, worded
 
 LONGEST_TEXT = 5_000
@@ -67,8 +67,8 @@ def page(sections: Sequence[Section], about: str) -> str:
         share=share,
         worded=worded,
         script_hash=digest,
-        light=Markup(css_variables("light")),  # noqa: S704 - ours
-        dark=Markup(css_variables("dark")),  # noqa: S704 - ours
+        light=Markup(css_variables(LIGHT)),  # noqa: S704 - ours
+        dark=Markup(css_variables(DARK)),  # noqa: S704 - ours
     )
     return shown.lstrip()
 

@@ -7,9 +7,7 @@ the reader's. Text has a contrast of 4.5 to 1 and more against the paper, lines 
 
 from __future__ import annotations
 
-from typing import Literal
-
-Theme = Literal["light", "dark"]
+from collections.abc import Mapping
 
 _NAMED = {
     "paper": ("#ffffff", "#161718"),
@@ -45,7 +43,6 @@ _NAMED = {
 }
 LIGHT = {name: light for name, (light, _) in _NAMED.items()}
 DARK = {name: dark for name, (_, dark) in _NAMED.items()}
-THEMES: dict[Theme, dict[str, str]] = {"light": LIGHT, "dark": DARK}
 Dash = str | tuple[int, tuple[int, ...]]
 DASHED: Dash = (0, (6, 3))
 DASHES = ("-", DASHED, (0, (2, 2)), (0, (6, 2, 2, 2)), (0, (10, 3)), (0, (10, 2, 2, 2)))
@@ -67,6 +64,6 @@ def legend(color: str) -> str:
     return "loader alone" if color == "loader" else color.replace("_", " ")
 
 
-def css_variables(theme: Theme) -> str:
-    """The colours of `theme` as custom properties of CSS."""
-    return "".join(f"--{name}:{color};" for name, color in THEMES[theme].items())
+def css_variables(colors: Mapping[str, str]) -> str:
+    """The colours of a theme as custom properties of CSS."""
+    return "".join(f"--{name}:{color};" for name, color in colors.items())
