@@ -87,7 +87,6 @@ SETTINGS: dict[Any, Any] = {
     "axes.grid.axis": "y",
     "axes.axisbelow": True,
     "axes.labelcolor": INK,
-    "axes.labelsize": TYPE,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "figure.constrained_layout.h_pad": 0.08,
@@ -98,17 +97,13 @@ SETTINGS: dict[Any, Any] = {
     "legend.borderaxespad": 0.0,
     "legend.borderpad": 0.2,
     "legend.columnspacing": 1.4,
-    "legend.fontsize": TYPE,
     "legend.frameon": False,
     "legend.handlelength": 1.6,
     "svg.fonttype": "none",
-    "svg.hashsalt": "loadeval",
     "xtick.color": LIGHT["line"],
     "xtick.labelcolor": INK,
-    "xtick.labelsize": TYPE,
     "ytick.color": LIGHT["line"],
     "ytick.labelcolor": INK,
-    "ytick.labelsize": TYPE,
 }
 SPLIT: tuple[Look, ...] = (
     {"label": "on CPU"},
@@ -128,7 +123,7 @@ ZEROS = re.compile(r"\.0+(?!\d)|(?<=\.\d)0+(?!\d)")
 """The digits of a round number that say nothing."""
 MARK, NEXT = "\ue000", "\ue001"
 """Begin and part the titles of an artist's marks in its id; `printable` lets neither in."""
-SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+SVG = "http://www.w3.org/2000/svg"
 
 
 # What is written out
@@ -153,7 +148,7 @@ def save(
     check_extension(path)
     kind = path.suffix.lower()[1:]
     beside: Look = {"x": 0.02, "ha": "left"}
-    with _own_settings():
+    with _own_settings("figure"):
         figure = Figure(layout="constrained")
         grid, heights = GridSpec(max(len(charts), 1), 1, figure=figure), []
         for row, chart in enumerate(charts):
@@ -168,7 +163,7 @@ def save(
         around = LINE * (BIG * (title.count("\n") + 2) + SMALL * (below.count("\n") + 2))
         content = _written(figure, WIDE + 40, sum(heights) + around, kind, PAPER)
     if kind == "svg":
-        content = ET.tostring(_tidied(content, "figure"), encoding="utf-8", xml_declaration=True)
+        content = ET.tostring(_tidied(content), encoding="utf-8", xml_declaration=True)
     try:
         path.write_bytes(content)
     except OSError as error:
@@ -179,32 +174,34 @@ def save(
 
 
 def inline_svg(chart: Chart | Bars, name: str) -> str:
-    """`chart` as an SVG element; its ids begin with `name`, and its colours are CSS variables."""
-    with _own_settings():
+    """`chart` as an SVG element, whose colours are CSS variables.
+
+    Another `name` for each chart of a page makes their ids differ.
+    """
+    with _own_settings(name):
         figure = Figure(layout="constrained")
         height = _drawn(figure, chart)
-        root = _tidied(_written(figure, WIDE, height + 12, "svg", "none"), name)
+        root = _tidied(_written(figure, WIDE, height + 12, "svg", "none"))
     del root.attrib["width"], root.attrib["height"]
     root.attrib |= {"role": "img", "aria-label": drawable(chart.title)}
     variables = {color: f"var(--{of})" for of, color in reversed(LIGHT.items())}
     for element in root.iter():
+        style = element.get("style", "")
         if fill := element.attrib.pop("fill", ""):  # of a hatch
-            element.set("style", f"fill: {fill}")
-        if style := element.get("style"):
-            # The page's type is narrower, or as wide.
-            style = re.sub(r"font-family: [^;]*;? ?", "", style)
+            style = f"fill: {fill}"
+        if style:
             style = re.sub("#[0-9a-f]{6}", lambda at: variables.get(at[0], at[0]), style)
             element.set("style", style)
     return ET.tostring(root, encoding="unicode")
 
 
 @contextmanager
-def _own_settings() -> Iterator[None]:
+def _own_settings(salt: str) -> Iterator[None]:
     with mpl.rc_context(), warnings.catch_warnings():
         # A character that the font does not have is drawn as a box, and by the browser as itself.
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         mpl.rcdefaults()
-        mpl.rcParams.update(SETTINGS)
+        mpl.rcParams.update(SETTINGS | {"svg.hashsalt": salt})
         yield
 
 
@@ -228,36 +225,30 @@ def _titled(artist: Any, titles: Sequence[str]) -> None:
     artist.set_gid(MARK + NEXT.join(map(drawable, titles)))
 
 
-def _tidied(content: bytes, name: str) -> ET.Element:
+def _tidied(content: bytes) -> ET.Element:
     """The SVG with a title for each mark, and without what nothing needs.
 
-    Ids begin with `name`, and numbers have two digits behind the point.
+    Numbers have two digits behind the point.
     """
     ET.register_namespace("", SVG)
-    ET.register_namespace("xlink", XLINK)
+    ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
     root: ET.Element = ET.fromstring(content)  # noqa: S314 - it is ours
     root.set("style", "stroke-linejoin: round; stroke-linecap: butt")
     root.remove(root[0])  # metadata
     root.remove(root[0])  # style, which would be that of the whole page
-    referred = set(re.findall(rb'(?:href="|url\()#([^")]+)', content))
 
     def two_digits(found: re.Match[str]) -> str:
         return f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
 
     for element in root.iter():
         element.text, element.tail = (element.text or "").strip() or None, None
-        own = element.attrib.pop("id", "")
-        if own.startswith(MARK):
-            _give_titles(element, own[1:].split(NEXT))
-        elif own.encode() in referred:
-            element.set("id", f"{name}-{own}")
-        for key, value in element.items():
-            if key in {"d", "x", "y", "transform"}:
-                element.set(key, re.sub(r"-?\d+\.\d+", two_digits, " ".join(value.split())))
-            elif key == f"{{{XLINK}}}href":
-                element.set(key, f"#{name}-{value[1:]}")
-            elif "url(#" in value:
-                element.set(key, value.replace("url(#", f"url(#{name}-"))
+        if element.tag == f"{{{SVG}}}g":
+            own = element.attrib.pop("id", "")
+            if own.startswith(MARK):
+                _give_titles(element, own[1:].split(NEXT))
+        for key in {"d", "x", "y", "transform"} & element.attrib.keys():
+            value = " ".join(element.attrib[key].split())
+            element.set(key, re.sub(r"-?\d+\.\d+", two_digits, value))
     return root
 
 
@@ -565,53 +556,47 @@ def worker_curve(figure: Figure | SubFigure, chart: Chart) -> float:
     `value`, `low` and `high`; `marks` has `workers` and a `label` for a line there. The latter two
     may be missing.
     """
-    height, blue = 270.0 + LEGEND + BELOW, LIGHT["series1"]
+    height, tables = 270.0 + LEGEND + BELOW, chart.tables
     (axes,) = _axes(figure, height)
-    hollow: Look = {"marker": "o", "markersize": 7, "mew": 2, "markerfacecolor": PAPER}
-    looks: dict[str, tuple[str, str, Look]] = {
-        "measured": ("measured, 95% CI", LIGHT["real"], {"marker": "o", "markersize": 8}),
-        "predicted": ("", blue, hollow),
-        "chosen": ("what if", LIGHT["series3"], {"marker": "D", "markersize": 9}),
-    }
-    tops = list[Values]()
-    for kind, (label, color, look) in looks.items():
-        if kind not in chart.tables:
+    predicted, blue = tables["predicted"], LIGHT["series1"]
+    look: Look = {"color": blue, "linestyle": DASHED, "linewidth": 2, "label": "predicted"}
+    axes.plot(predicted.workers, predicted.value, **look)
+    look = {"color": blue, "alpha": 0.22, "linewidth": 0, "label": "predicted range"}
+    axes.fill_between(predicted.workers, predicted.low, predicted.high, **look)
+    for kind, says, color, marker in (
+        ("predicted", "", blue, "o"),
+        ("chosen", "what if", LIGHT["series3"], "D"),
+        ("measured", "measured, 95% CI", LIGHT["real"], "o"),
+    ):
+        if kind not in tables:
             continue
-        table = chart.tables[kind]
+        table = tables[kind]
+        look = {"color": color, "marker": marker, "markersize": 8, "ls": "", "zorder": 3}
         if kind == "predicted":
-            dashed: Look = {"color": color, "linestyle": DASHED, "linewidth": 2, "label": kind}
-            axes.plot(table.workers, table.value, **dashed)
-            area: Look = {"color": color, "alpha": 0.22, "label": "predicted range"}
-            axes.fill_between(table.workers, table.low, table.high, linewidth=0, **area)
+            look |= {"markerfacecolor": PAPER, "mew": 2}
         else:
             whisker = INK if kind == "measured" else color
-            axes.vlines(table.workers, table.low, table.high, whisker, linewidth=2, zorder=3)
-        zorder = 4 if kind == "predicted" else 5
-        (dots,) = axes.plot(table.workers, table.value, color=color, ls="", zorder=zorder, **look)
-        dots.set_label(label)
+            axes.vlines(table.workers, table.low, table.high, whisker, linewidth=2)
+        (dots,) = axes.plot(table.workers, table.value, label=says, **look)
         columns = (table[name].tolist() for name in ("workers", "value", "low", "high"))
         titles = [
-            f"{counted(workers, 'worker')}, {label if kind == 'chosen' else kind}: "
+            f"{counted(workers, 'worker')}, {says if kind == 'chosen' else kind}: "
             + worded(value, chart.unit)
             + ("" if math.isnan(low + high) else f" [{low:,.0f}, {high:,.0f}]")
             for workers, value, low, high in zip(*columns, strict=True)
         ]
         _titled(dots, titles)
-        tops.append(np.fmax(table.value, table.high))
+    if marks := tables.get("marks"):
+        for at, label in zip(marks.workers.tolist(), marks.label.tolist(), strict=True):
+            if at <= predicted.workers.max():  # else it would squeeze the curve
+                axes.axvline(at, color=FAINT, linewidth=1.2, linestyle=(0, (2, 3)), label=label)
     _legend(axes, axes.get_legend_handles_labels()[0])
     axes.set_xlabel("workers")
-    axes.set_ylabel(drawable(chart.unit, 30))
+    axes.set_ylabel(drawable(chart.unit, LONGEST_LABEL))
     axes.margins(x=0.03)
-    axes.set_ylim(0, 1.1 * float(np.nanmax(np.concatenate(tops))))
+    axes.set_ylim(0)
     axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
     _ticks(axes.yaxis, 5)
-    if marks := chart.tables.get("marks"):
-        for at, label in zip(marks.workers.tolist(), marks.label.tolist(), strict=True):
-            axes.axvline(at, color=FAINT, linewidth=1.2, linestyle=(0, (2, 3)), zorder=0)
-            side, away = ("right", -5) if at > axes.get_xlim()[1] / 2 else ("left", 5)
-            look = {"ha": side, "xytext": (away, 6), "color": FAINT, "fontsize": SMALL}
-            look |= {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
-            axes.annotate(drawable(label, 30), (at, 0), **look)
     return height
 
 
