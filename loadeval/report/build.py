@@ -282,18 +282,14 @@ def _how_sure_of_backends(
         about += f", in turns, {rounds} rounds in random order"
     elif len(runs) > 1:
         about += ", in separate runs"
-    gaps = [r.gap for r in backends.values()]
-    counts = {
-        "real": {gap.real_batches for gap in gaps} - {0},
-        "ideal": {gap.ideal_batches for gap in gaps} - {0},
-    }
-    measured = " and ".join(
-        f"{'-'.join(f'{end:,}' for end in sorted({min(each), max(each)}))} {arm}"
-        for arm, each in counts.items()
-        if each
-    )
+    measured = []
+    for arm in ARMS:
+        counts = sorted({getattr(r.gap, f"{arm}_batches") for r in backends.values()} - {0})
+        if counts:
+            ends = dict.fromkeys((counts[0], counts[-1]))
+            measured.append(f"{'-'.join(f'{end:,}' for end in ends)} {arm}")
     if measured:
-        about += f"; {measured} batches measured of each"
+        about += f"; {' and '.join(measured)} batches measured of each"
     work = [f"The backends do not do equal work: {'; '.join(unequal)}."] if unequal else []
     own = {name: (*r.cautions, *r.run.notes) for name, r in backends.items()}
     missing = {
@@ -726,9 +722,9 @@ def operators_and_threads(r: Result) -> Section:
         busy_share=_part,
         queue_share=_part,
     )
-    known = r.threads if r.threads and r.threads.threads else None
+    known = r.threads if r.threads and r.threads.threads else Threads((), {})
     of_process = _rows(
-        known.threads if known else (),
+        known.threads,
         name=str,
         threads="{:.0f}".format,
         cpu_cores=by_arm,
@@ -736,7 +732,7 @@ def operators_and_threads(r: Result) -> Section:
     )
     locks = [
         (f"wait for Python's lock, {arm}", _ns(wait.wait_ns))
-        for arm, wait in (known.lock_wait.items() if known else ())
+        for arm, wait in known.lock_wait.items()
         if wait is not None
     ]
     head = ("thread", "threads", "CPUs (real, ideal)", "waiting for one")

@@ -174,9 +174,12 @@ class Report:
 def report_of(paths: Sequence[Path], between: Window | None = None) -> Report:
     """What is said of the runs in these files and folders, or of a window of each.
 
-    Raises RunLogError where one cannot be read, UsageError where they are not to be compared.
+    Raises RunLogError where one cannot be read, UsageError where they are not to be compared, or
+    one is given twice.
     """
-    check_different(paths)
+    if len({path.resolve() for path in paths}) < len(paths):
+        names = ", ".join(map(str, paths))
+        raise UsageError(f"{names}: the same file was given twice; expected different runs")
     if len(paths) == 1 and paths[0].is_dir():
         return report_of_training(logs_in(paths[0]), paths[0], between)
     runs = [
@@ -187,13 +190,6 @@ def report_of(paths: Sequence[Path], between: Window | None = None) -> Report:
         job = job_of(runs)
         return Report(result_of(job.run), job=job, paths=tuple(paths))
     return replace(report_of_runs(runs), paths=tuple(paths))
-
-
-def check_different(paths: Sequence[Path]) -> None:
-    """Raises UsageError where one of these is given twice."""
-    if len({path.resolve() for path in paths}) < len(paths):
-        names = ", ".join(map(str, paths))
-        raise UsageError(f"{names}: the same file was given twice; expected different runs")
 
 
 def report_of_runs(runs: Sequence[Run]) -> Report:
