@@ -15,7 +15,6 @@ import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,6 +114,8 @@ OF_TRAINING = ("step", "indices", "receive", "pin")
 """What the training process does, and no worker."""
 APART = 0.7
 """Between two groups of bars, in bars."""
+WIDE_PART = 0.12
+"""Of the longest bar: what is written on a part fits on one that is longer."""
 FARTHEST = 1.5
 """How far a whisker is drawn, in longest bars."""
 LOG_FROM = 20
@@ -325,7 +326,7 @@ def time_per_batch(figure: Figure | SubFigure, bars: Bars) -> float:
         for name, value in parts.items():
             if value > 0:
                 said = worded(value, bars.unit)
-                is_wide = len(said) * SMALL * LETTER + 8 < 0.7 * WIDE * value / max(totals)
+                is_wide = value > WIDE_PART * max(totals)
                 of = f"{row}: {name} {said}, {share(value / (total or 1.0))}"
                 drawn.append(Part(value, name, of, said if is_wide else ""))
         groups[row] = [Bar(drawn, worded(total, bars.unit))]
@@ -403,14 +404,12 @@ def waits(figure: Figure | SubFigure, chart: Chart) -> float:
         rows, name = np.flatnonzero(which), legend(kind)
         if not len(rows):
             continue
-        is_dot = kind not in {"outlier", "epoch_start"}
+        is_dot = kind in {"real", "ideal", "not_counted"}
         kept = rows[extremes(table.wait_ns[rows], 150 if is_dot else 50)]
-        look: Look = {"marker": "o", "markersize": 3.5, "markeredgewidth": 0, "alpha": 0.8}
-        look["zorder"] = 2 - at / 10  # the real ones are on top
-        if not is_dot:
-            look = {"marker": "^" if kind == "epoch_start" else "o", "markersize": 8}
-            look |= {"markerfacecolor": "none", "markeredgewidth": 1.6}
-            look["label"] = counted(len(rows), name)
+        look: Look = {"marker": "^" if kind == "epoch_start" else "o", "markersize": 8}
+        look |= {"markerfacecolor": "none", "mew": 1.6, "label": counted(len(rows), name)}
+        if is_dot:  # the real ones are on top
+            look = {"marker": ".", "markersize": 7, "mew": 0, "alpha": 0.8, "zorder": 2 - at / 10}
         (line,) = top.plot(time_s[kept], table.wait_ns[kept], ls="", color=LIGHT[kind], **look)
         entries.append(_patch(kind, name) if is_dot else line)
         columns = (column[kept].tolist() for column in (table.wait_ns, table.epoch, table.batch))
@@ -480,7 +479,9 @@ def _reading(axes: Axes, quantity: str, lines: Lines, looks: Mapping[str, Any]) 
         drawn += axes.plot(time_s[kept], values[kept], **look)
         mean = worded(float(values.mean()), unit)
         _titled(drawn[-1], [f"{subject}: {panel}, {mean} on average"])
-    _legend(axes, drawn, f"{panel} ({of})" if of else panel)
+    _legend(axes, drawn, at_right=True)
+    title = drawable(f"{panel} ({of})" if of else panel, LONGEST_LABEL)
+    axes.set_title(title, loc="left", size=TYPE, weight="bold")
     every = np.concatenate([values for _, values in lines.values()])
     axes.set_ylim(1.1 * every.min(initial=0.0), 1.1 * (every.max(initial=0.0) or 1.0))
     _ticks(axes.yaxis, 3, "size" if unit == "bytes/s" else unit)
@@ -621,13 +622,11 @@ def _patch(color: str, label: str, **look: Any) -> Patch:
     return Patch(facecolor=_color(color), linewidth=0, label=label, **look)
 
 
-def _legend(axes: Axes, entries: Sequence[Artist], title: str = "") -> None:
-    """A row of entries above the axes, behind a title."""
+def _legend(axes: Axes, entries: Sequence[Artist], *, at_right: bool = False) -> None:
+    """A row of entries above the axes."""
     names = [drawable(str(entry.get_label()), LONGEST_LABEL) for entry in entries]
-    place: Look = {"loc": "lower left", "bbox_to_anchor": (0, 1.02)}
-    if title:
-        place = {"loc": "lower right", "bbox_to_anchor": (1, 1.02)}
-        axes.set_title(drawable(title, LONGEST_LABEL), loc="left", size=TYPE, weight="bold")
+    place: Look = {"loc": "lower right" if at_right else "lower left"}
+    place["bbox_to_anchor"] = (int(at_right), 1.02)
     axes.legend(list(entries), names, ncols=max(len(names), 1), **place)
 
 
@@ -667,13 +666,9 @@ def extremes(values: npt.NDArray[Any], buckets: int) -> npt.NDArray[np.intp]:
     """
     if len(values) <= 2 * buckets:
         return np.arange(len(values))
-    bounds = np.linspace(0, len(values), buckets + 1).astype(np.intp).tolist()
-    ends = [
-        first + end
-        for first, last in pairwise(bounds)
-        for end in (values[first:last].argmin(), values[first:last].argmax())
-    ]
-    return np.unique(ends)
+    parts = np.array_split(np.arange(len(values)), buckets)
+    ends = [(values[part].argmin(), values[part].argmax()) for part in parts]
+    return np.unique([part[list(at)] for part, at in zip(parts, ends, strict=True)])
 
 
 def _color(name: str) -> str:

@@ -83,15 +83,15 @@ def _cell(cell: Cell) -> Markup:
 
     A path is broken behind its separators, and what is short is not broken.
     """
-    if not isinstance(cell, Number):
-        text = printable(shortened(cell, LONGEST_TEXT))
-        if len(text) <= LONGEST_WHOLE:
-            return Markup('<span class="number">{}</span>').format(text)
+    text = cell if isinstance(cell, str) else worded(cell.value, cell.unit)
+    text = printable(shortened(text, LONGEST_TEXT))
+    if isinstance(cell, str) and len(text) > LONGEST_WHOLE:
         return Markup("<wbr>").join(PATH_ENDS.split(text))
-    text = printable(shortened(worded(cell.value, cell.unit), LONGEST_TEXT))
-    value, bracket, interval = text.partition(" [")
+    value, interval = text, ""
+    if isinstance(cell, Number):
+        value, _, interval = text.partition(" [")
     shown = Markup('<span class="number">{}</span>').format(value)
-    if bracket:
+    if interval:
         shown += Markup(' <span class="number faint">[{}</span>').format(interval)
     return shown
 
