@@ -193,13 +193,13 @@ def backends_sections(
     unit, rates = unit_of(list(runs.values())), rates_of(backends)
     ranked = {name: backends[name] for name in rates}
     beside_fastest = [pair for pair in differences(runs) if pair.one == next(iter(ranked))]
+    others = beside_fastest if len(beside_fastest) > 1 else []
     title = "No backend was measured"
     if beside_fastest:
         title = _fastest(beside_fastest)
     elif ranked:
         name, r = next(iter(ranked.items()))
         title = f"{name}: {r.verdict.headline}"
-    others = beside_fastest if len(beside_fastest) > 1 else []
     speeds: list[Row] = [
         (name, *(Number(own.get(key), "number") for key in SERIES)) for name, own in rates.items()
     ]
@@ -322,10 +322,10 @@ def memory_bytes(run: Run) -> float | None:
     most = list[float]()
     for subject in ("process", "workers"):
         table = run.readings.get(("host", subject), Columns({}))
-        known = (table[name] for name in ("pss_bytes", "rss_bytes") if name in table)
-        read = next((values for values in known if np.isfinite(values).any()), None)
-        if read is not None:
-            most.append(float(np.nanmax(read)))
+        for name in ("pss_bytes", "rss_bytes"):
+            if name in table and np.isfinite(table[name]).any():
+                most.append(float(np.nanmax(table[name])))
+                break
     return sum(most) if most else None
 
 
@@ -688,18 +688,15 @@ def inside(r: Result) -> Section:
 
 
 def _stages_chart(r: Result, s: Stages) -> Chart:
-    unknown = (None, None, None)
-    rows: list[tuple[str, str, float, tuple[float | None, ...]]] = []
+    rows: list[tuple[str, str, float]] = []
     for each in s.stages:
-        split = (each.cpu_ns, each.run_queue_ns, each.blocked_ns)
-        rows.append((each.stage, each.stage, each.charged_ns, split))
+        rows.append((each.stage, each.stage, each.charged_ns))
         if each.stage == "fetch":
             for one in s.transforms:
                 waited_ns = (s.transform_share(one) or 0.0) * s.total_ns
-                rows.append((f"  {one.name}", "fetch", waited_ns, unknown))
-    rows.append(("not attributed", "not_attributed", s.not_attributed_ns, unknown))
-    names = ("label", "stage", "ns", "on_cpu_ns", "waiting_for_cpu_ns", "blocked_ns")
-    tables = {"stages": _columns(names, [(*row, *split) for *row, split in rows])}
+                rows.append((f"  {one.name}", "fetch", waited_ns))
+    rows.append(("not attributed", "not_attributed", s.not_attributed_ns))
+    tables = {"stages": _columns(("label", "stage", "ns"), rows)}
     says = f"What of {duration(s.total_ns)} a batch each stage is waited for"
     if shown := lanes(r.run):
         tables |= {"batches": shown.batches, "steps": shown.steps}

@@ -91,8 +91,6 @@ SETTINGS: dict[Any, Any] = {
     "figure.constrained_layout.h_pad": 0.08,
     "figure.constrained_layout.w_pad": 0.12,
     "grid.color": LIGHT["rule"],
-    "hatch.color": PAPER,
-    "hatch.linewidth": 1.5,
     "legend.borderaxespad": 0.0,
     "legend.borderpad": 0.2,
     "legend.columnspacing": 1.4,
@@ -104,18 +102,10 @@ SETTINGS: dict[Any, Any] = {
     "ytick.color": LIGHT["line"],
     "ytick.labelcolor": INK,
 }
-SPLIT: tuple[Look, ...] = (
-    {"label": "on CPU"},
-    {"label": "waiting for CPU", "hatch": "////"},
-    {"label": "blocked", "alpha": 0.45},
-)
-"""What a stage's time is split into, and how that is told apart."""
 OF_TRAINING = ("step", "indices", "receive", "pin")
 """What the training process does, and no worker."""
 APART = 0.7
 """Between two groups of bars, in bars."""
-WIDE_PART = 0.12
-"""Of the longest bar: what is written on a part fits on one that is longer."""
 FARTHEST = 1.5
 """How far a whisker is drawn, in longest bars."""
 LOG_FROM = 20
@@ -187,10 +177,7 @@ def inline_svg(chart: Chart | Bars, name: str) -> str:
     root.attrib |= {"role": "img", "aria-label": drawable(chart.title)}
     variables = {color: f"var(--{of})" for of, color in reversed(LIGHT.items())}
     for element in root.iter():
-        style = element.get("style", "")
-        if fill := element.attrib.pop("fill", ""):  # of a hatch
-            style = f"fill: {fill}"
-        if style:
+        if style := element.get("style"):
             style = re.sub("#[0-9a-f]{6}", lambda at: variables.get(at[0], at[0]), style)
             element.set("style", style)
     return ET.tostring(root, encoding="unicode")
@@ -271,13 +258,11 @@ def _give_titles(group: ET.Element, titles: Sequence[str]) -> None:
 
 
 class Part(NamedTuple):
-    """A part of a bar: its title is for who points at it, and `inside` is written on it."""
+    """A part of a bar; its title is for who points at it."""
 
     length: float
     color: str
     title: str
-    inside: str = ""
-    look: Look = {}  # noqa: RUF012 - nobody changes it
 
 
 class Bar(NamedTuple):
@@ -319,20 +304,19 @@ def time_per_batch(figure: Figure | SubFigure, bars: Bars) -> float:
     A part may be negative, such as the contention of steps that were faster beside loading: what
     it takes off is in the sum alone.
     """
-    totals = [sum(parts.values()) for _, parts in bars.rows]
-    groups, height = dict[str, list[Bar]](), 38.0 * len(totals) + BELOW + LEGEND
-    for (row, parts), total in zip(bars.rows, totals, strict=True):
-        drawn = []
+    height = 38.0 * len(bars.rows) + BELOW + LEGEND
+    (axes,) = _axes(figure, height)
+    groups, entries = dict[str, list[Bar]](), dict[str, Artist]()
+    for row, parts in bars.rows:
+        total, drawn = sum(parts.values()), []
         for name, value in parts.items():
             if value > 0:
-                said = worded(value, bars.unit)
-                is_wide = value > WIDE_PART * max(totals)
-                of = f"{row}: {name} {said}, {share(value / (total or 1.0))}"
-                drawn.append(Part(value, name, of, said if is_wide else ""))
+                says = f"{name} {worded(value, bars.unit)}"
+                of = f"{row}: {says}, {share(value / (total or 1.0))}"
+                drawn.append(Part(value, name, of))
+                entries.setdefault(name, _patch(name, says))
         groups[row] = [Bar(drawn, worded(total, bars.unit))]
-    (axes,) = _axes(figure, height)
-    names = dict.fromkeys(part.color for (bar,) in groups.values() for part in bar.parts)
-    _legend(axes, [_patch(name, name) for name in names])
+    _legend(axes, [*entries.values()])
     _bars(axes, groups, bars.unit, "time per batch")
     return height
 
@@ -344,28 +328,31 @@ def _bars(axes: Axes, groups: Mapping[str, Sequence[Bar]], unit: str, title: str
     apart = APART if len(every) > len(groups) else 0.0
     place, longest, middles = 0.0, 1e-9, list[float]()
     behind: Look = {"xytext": (6, 0), "textcoords": "offset points", "annotation_clip": False}
-    middle: Look = {"va": "center_baseline"}
+    behind["va"] = "center_baseline"
     for label, bars in groups.items():
         middles.append(place + (len(bars) - 1) / 2)
-        is_part, weight = label.startswith("  "), "normal"
-        if not is_part and not apart:
-            weight = "bold"
+        is_part = label.startswith("  ")
+        weight = "normal" if is_part or apart else "bold"
         for bar in bars:
             end = 0.0
             for part in bar.parts:
                 thick, color = 0.4 if is_part else 0.7, _color(part.color)
-                (drawn,) = axes.barh(place, part.length, thick, end, facecolor=color, **part.look)
+                (drawn,) = axes.barh(place, part.length, thick, end, color=color)
                 _titled(drawn, [part.title])
-                look: Look = {"color": PAPER, "fontsize": SMALL, "weight": "bold", "ha": "center"}
-                axes.text(end + part.length / 2, place, part.inside, **look, **middle)
                 end += part.length
             low, high = (bar.interval.low, bar.interval.high) if bar.interval else (None, None)
             if low is not None and high is not None:
                 end = min(high, most)
                 caps = [0] if high > most else [0, 1]
-                look = {"color": INK, "linewidth": 1.5, "marker": "|", "markersize": 9, "mew": 1.5}
+                look: Look = {
+                    "color": INK,
+                    "linewidth": 1.5,
+                    "marker": "|",
+                    "markersize": 9,
+                    "mew": 1.5,
+                }
                 axes.plot([low, end], [place] * 2, markevery=caps, **look)
-            axes.annotate(bar.says, (end, place), weight=weight, **behind, **middle)
+            axes.annotate(bar.says, (end, place), weight=weight, **behind)
             longest, place = max(longest, end), place + 1
         place += apart
     axes.set_xlim(0, 1.18 * longest)
@@ -491,32 +478,22 @@ def stages(figure: Figure | SubFigure, chart: Chart) -> float:
     """How long each stage of the loader is waited for, and what each worker did when.
 
     `stages` has `label` (two spaces before it make it a part of the one above), `stage` (a colour
-    of the palette), `ns`, and what these are split into: on a CPU, waiting for one, and blocked,
-    None where that is not known. `batches` and `steps` are those of `inside.lanes`, and may be
+    of the palette), and `ns`. `batches` and `steps` are those of `inside.lanes`, and may be
     missing.
     """
     table, batches = chart.tables["stages"], chart.tables.get("batches")
-    heights = [28.0 * len(table) + BELOW + LEGEND]
+    heights = [28.0 * len(table) + BELOW]
     lanes = [] if batches is None else sorted({UNKNOWN, *batches.worker.tolist()})
     if lanes:
         tall = 26.0 if len(lanes) <= 16 else 13.0  # noqa: PLR2004 - they fit on a screen
         heights.append(tall * len(lanes) + BELOW + LEGEND)
     axes, *below = _axes(figure, *heights)
     groups: dict[str, list[Bar]] = {}
-    columns = [table[name].tolist() for name in table.names]
-    rows = list(zip(*columns, strict=True))
-    total_ns = sum(ns for label, _, ns, *_ in rows if not label.startswith("  ")) or 1.0
-    for label, stage, ns, *split in rows:
-        name, said = label.strip(), f"{duration(ns)}, {share(ns / total_ns)}"
-        parts = [Part(ns, stage, f"{name}: {said}")]
-        if None not in split:
-            parts = [
-                Part(own_ns, stage, f"{name}, {look['label']}: {duration(own_ns)}", look=look)
-                for own_ns, look in zip(split, SPLIT, strict=True)
-            ]
-        groups[label] = [Bar(parts, said)]
-    if any(len(bar.parts) > 1 for (bar,) in groups.values()):
-        _legend(axes, [_patch("not_attributed", **look) for look in SPLIT])
+    rows = list(zip(*(table[name].tolist() for name in ("label", "stage", "ns")), strict=True))
+    total_ns = sum(ns for label, _, ns in rows if not label.startswith("  ")) or 1.0
+    for label, stage, ns in rows:
+        says = f"{duration(ns)}, {share(ns / total_ns)}"
+        groups[label] = [Bar([Part(ns, stage, f"{label.strip()}: {says}")], says)]
     _bars(axes, groups, "duration", "time per batch")
     if batches is not None:
         _lanes(below[0], lanes, batches, chart.tables["steps"])
@@ -618,8 +595,8 @@ def _axes(figure: Figure | SubFigure, *heights: float, sharex: bool = False) -> 
     return list(figure.subplots(len(heights), 1, **look)[:, 0])
 
 
-def _patch(color: str, label: str, **look: Any) -> Patch:
-    return Patch(facecolor=_color(color), linewidth=0, label=label, **look)
+def _patch(color: str, label: str) -> Patch:
+    return Patch(facecolor=_color(color), linewidth=0, label=label)
 
 
 def _legend(axes: Axes, entries: Sequence[Artist], *, at_right: bool = False) -> None:

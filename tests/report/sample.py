@@ -250,9 +250,6 @@ def stages() -> Chart:
         "label": ["indices", "fetch", "  shrink", "  decode", "collate", "receive"],
         "stage": ["indices", "fetch", "fetch", "fetch", "collate", "receive"],
         "ns": [41.3e3, 38.1 * MS, 23.9 * MS, 14.0 * MS, 3.85 * MS, 1.71 * MS],
-        "on_cpu_ns": [None, 30.1 * MS, None, None, 3.0 * MS, None],
-        "waiting_for_cpu_ns": [None, 6.0 * MS, None, None, 0.5 * MS, None],
-        "blocked_ns": [None, 2.0 * MS, None, None, 0.35 * MS, None],
     }
     return Chart(
         "stages",

@@ -87,7 +87,7 @@ def test_nothing_is_cut_off(chart: Chart | Bars) -> None:
         (sample.time_per_batch(), "real: waiting 18.6 ms, 38.4%"),
         (sample.waits(), "epoch start, epoch 0, batch 0: 133 ms at 0.15 s"),
         (sample.system_metrics(), "GPU 0: busy, 61.9% on average"),
-        (sample.stages(), "fetch, waiting for CPU: 6.00 ms"),
+        (sample.stages(), "shrink: 23.9 ms, 54.7%"),
         (sample.stages(), "worker 0, batch 2: collate 2.00 ms at 0.08 s"),
         (sample.worker_curve(), "2 workers, measured: 727 images/s [701, 753]"),
     ],

@@ -43,11 +43,6 @@ def test_lines_and_bars_can_be_seen(colors: dict[str, str]) -> None:
     assert weak.keys() <= DECORATION
 
 
-@pytest.mark.parametrize("part", ["step", "waiting", "contention", "epoch_starts"])
-def test_what_is_written_in_bars_can_be_read(part: str) -> None:
-    assert contrast(LIGHT[part], LIGHT["paper"]) >= FOR_TEXT
-
-
 def test_things_without_a_colour_of_their_own_are_told_apart() -> None:
     """The seventh GPU of eight has a colour that returns, and another dash."""
     assert len({series(number) for number in range(SERIES**2)}) == SERIES**2
