@@ -6,6 +6,7 @@ What is not known is left out of a timeline, and is an empty cell of a table.
 from __future__ import annotations
 
 import csv
+import heapq
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -104,16 +105,17 @@ def _timeline(run: Run) -> Iterator[str]:
 def _events(run: Run) -> Iterator[TraceEvent]:
     yield _event("M", "process_name", PROCESS, {"name": f"{run.header.name} ({run.header.mode})"})
     tracks = itertools.count(PROCESS + 1)
-    for name, slices in _tracks(run):
-        if slices:
-            track, over_ns = next(tracks), 0
-            yield _event("M", "thread_name", track, {"name": name})
-            yield _event("M", "thread_sort_index", track, {"sort_index": track})
-            for since_ns, took_ns, what, facts in sorted(slices, key=itemgetter(0)):
-                # Two clocks may cross by a little, and slices of one track may not.
-                begin_ns, over_ns = max(since_ns, over_ns), max(since_ns + took_ns, over_ns)
-                took_us = (over_ns - begin_ns) / 1000
-                yield _event("X", what, track, facts, ts=_moment(begin_ns), dur=took_us)
+    for name, parts in _tracks(run):
+        track, over_ns = 0, 0
+        for since_ns, took_ns, what, facts in heapq.merge(*parts, key=itemgetter(0)):
+            if not track:
+                track = next(tracks)
+                yield _event("M", "thread_name", track, {"name": name})
+                yield _event("M", "thread_sort_index", track, {"sort_index": track})
+            # Two clocks may cross by a little, and slices of one track may not.
+            begin_ns, over_ns = max(since_ns, over_ns), max(since_ns + took_ns, over_ns)
+            took_us = (over_ns - begin_ns) / 1000
+            yield _event("X", what, track, facts, ts=_moment(begin_ns), dur=took_us)
     for probe, subject, quantity, time_ns, value in _readings(run):
         if value != "":
             name, ts = f"{probe} {subject}: {quantity}", _moment(time_ns)
@@ -122,8 +124,8 @@ def _events(run: Run) -> Iterator[TraceEvent]:
         yield _event("i", event.message, PROCESS, {}, ts=_moment(event.time_ns), s="p")
 
 
-def _tracks(run: Run) -> Iterator[tuple[str, list[Slice]]]:
-    """The tracks of each epoch, by name.
+def _tracks(run: Run) -> Iterator[tuple[str, list[Iterable[Slice]]]]:
+    """The tracks of each epoch, by name, and what is on each, in some parts that are in order.
 
     Its arms and its batches; one for each worker and one beside it for its other thread; and two
     for training's part of loading.
@@ -134,17 +136,18 @@ def _tracks(run: Run) -> Iterator[tuple[str, list[Slice]]]:
         steps, end = run.steps.take(rows.get(epoch, slice(0))), ends.get(epoch)
         steps = steps.take(steps.request_ns != UNKNOWN)
         if run.header.mode == "alternate":
-            yield f"epoch {epoch}: arms", list(_arms(steps))
+            yield f"epoch {epoch}: arms", [_arms(steps)]
         facts = ("batch", "samples", "nbytes", "gpu_idle_ns")
         came_ns = steps.request_ns + steps.wait_ns
-        slices = [*_slices("wait", steps.request_ns, steps.wait_ns, steps, facts)]
-        slices += _slices("step", came_ns, steps.step_ns, steps)
+        waits = _slices("wait", steps.request_ns, steps.wait_ns, steps, facts)
+        last: list[Slice] = []
         if end is not None and end.request_ns is not None and end.cause != "unmeasured":
-            slices.append((end.request_ns, end.wait_ns or 0, f"wait, {end.cause}", {}))
-        yield f"epoch {epoch}: batches", slices
+            last.append((end.request_ns, end.wait_ns or 0, f"wait, {end.cause}", {}))
+        step = _slices("step", came_ns, steps.step_ns, steps)
+        yield f"epoch {epoch}: batches", [waits, step, last]
         if epoch in stages:
-            for name, slices in _loading(stages[epoch]):
-                yield f"epoch {epoch}: {name}", slices
+            for name, parts in _loading(stages[epoch]):
+                yield f"epoch {epoch}: {name}", parts
 
 
 def _arms(steps: Columns) -> Iterator[Slice]:
@@ -159,7 +162,7 @@ def _arms(steps: Columns) -> Iterator[Slice]:
         yield begin_ns, end_ns - begin_ns, name, {"batches": len(part)}
 
 
-def _loading(stages: Columns) -> Iterator[tuple[str, list[Slice]]]:
+def _loading(stages: Columns) -> Iterator[tuple[str, list[Iterable[Slice]]]]:
     tracks: list[tuple[str, Columns, tuple[str, ...]]] = []
     for worker, own in stages.by("worker"):
         name = "loading" if worker == UNKNOWN else f"worker {worker}"
@@ -168,17 +171,19 @@ def _loading(stages: Columns) -> Iterator[tuple[str, list[Slice]]]:
     tracks.append(("indices", stages, ("indices",)))
     for name, batches, of_track in tracks:
         began = spans(batches)
-        yield name, [one for stage in of_track for one in _slices(stage, *began[stage], batches)]
+        yield name, [_slices(stage, *began[stage], batches) for stage in of_track]
 
 
 def _slices(
     name: str, began: Column, took: Column, table: Columns, facts: Sequence[str] = ("batch",)
 ) -> Iterator[Slice]:
-    """Slices of a name, with what is known of each row in these columns of its table."""
-    known = (began != UNKNOWN) & (took != UNKNOWN)
+    """Slices of a name in order, with what is known of each row in these columns of its table."""
+    (known,) = np.nonzero((began != UNKNOWN) & (took != UNKNOWN))
+    known = known[np.argsort(began[known], kind="stable")]
     rows = zip(*(table[fact][known].tolist() for fact in facts), strict=True)
-    slices = zip(began[known].tolist(), took[known].tolist(), rows, strict=True)
-    for begin_ns, took_ns, row in slices:
+    for begin_ns, took_ns, row in zip(
+        began[known].tolist(), took[known].tolist(), rows, strict=True
+    ):
         told = {fact: value for fact, value in zip(facts, row, strict=True) if value != UNKNOWN}
         yield begin_ns, took_ns, name, told
 

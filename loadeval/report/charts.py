@@ -140,7 +140,7 @@ def save(
     kind = path.suffix.lower()[1:]
     beside: Look = {"x": 0.02, "ha": "left"}
     with _own_settings("figure"):
-        figure = Figure(layout="constrained")
+        figure = Figure(layout="constrained" if charts else None)
         grid, heights = GridSpec(max(len(charts), 1), 1, figure=figure), []
         for row, chart in enumerate(charts):
             part, says = figure.add_subfigure(grid[row]), _in_lines(chart.says, SMALL)
