@@ -24,7 +24,7 @@ except ImportError as error:
     ) from error
 from markupsafe import Markup
 
-from loadeval.report.blocks import Cell, Chart, Number, Section, Table
+from loadeval.report.blocks import Cell, Chart, Number, Section
 from loadeval.report.charts import inline_svg
 from loadeval.report.palette import DARK, LIGHT, css_variables
 from loadeval.words import printable, share, shortened, worded
@@ -51,7 +51,6 @@ def page(sections: Sequence[Section], about: str) -> str:
         "cell": _cell,
         "worth": _worth,
         "color": _color,
-        "sortable": _is_sortable,
     }
     numbers = count(1)
 
@@ -106,10 +105,3 @@ def _color(part: str) -> str:
     """The name of the colour of a part, as CSS knows it."""
     name = part.replace(" ", "_")
     return name if name in LIGHT else "not_attributed"
-
-
-def _is_sortable(table: Table) -> bool:
-    """Whether there is something to sort: rows that are part of others stay below them."""
-    names = [row[0] for row in table.rows]
-    parts = (isinstance(name, str) and name.startswith("  ") for name in names)
-    return bool(table.head and table.head[0]) and len(names) > 1 and not any(parts)
