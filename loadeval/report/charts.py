@@ -327,8 +327,7 @@ def _bars(axes: Axes, groups: Mapping[str, Sequence[Bar]], unit: str, title: str
     most = FARTHEST * max(sum(part.length for part in bar.parts) for bar in every)
     apart = APART if len(every) > len(groups) else 0.0
     place, longest, middles = 0.0, 1e-9, list[float]()
-    behind: Look = {"xytext": (6, 0), "textcoords": "offset points", "annotation_clip": False}
-    behind["va"] = "center_baseline"
+    behind: Look = {"xytext": (6, 0), "textcoords": "offset points", "va": "center_baseline"}
     for label, bars in groups.items():
         middles.append(place + (len(bars) - 1) / 2)
         is_part = label.startswith("  ")
@@ -344,15 +343,9 @@ def _bars(axes: Axes, groups: Mapping[str, Sequence[Bar]], unit: str, title: str
             if low is not None and high is not None:
                 end = min(high, most)
                 caps = [0] if high > most else [0, 1]
-                look: Look = {
-                    "color": INK,
-                    "linewidth": 1.5,
-                    "marker": "|",
-                    "markersize": 9,
-                    "mew": 1.5,
-                }
-                axes.plot([low, end], [place] * 2, markevery=caps, **look)
-            axes.annotate(bar.says, (end, place), weight=weight, **behind)
+                (line,) = axes.plot([low, end], [place] * 2, color=INK, lw=1.5)
+                line.set(marker="|", markersize=9, markeredgewidth=1.5, markevery=caps)
+            axes.annotate(bar.says, (end, place), weight=weight, annotation_clip=False, **behind)
             longest, place = max(longest, end), place + 1
         place += apart
     axes.set_xlim(0, 1.18 * longest)
@@ -461,9 +454,8 @@ def _reading(axes: Axes, quantity: str, lines: Lines, looks: Mapping[str, Any]) 
     for subject, (time_s, values) in lines.items():
         color, dash = looks[subject]
         kept = extremes(values, max(600 // len(lines), 20))
-        look: Look = {"color": LIGHT[color], "linestyle": dash, "linewidth": 1.5, "label": subject}
-        look["marker"] = "o" if len(kept) == 1 else ""
-        drawn += axes.plot(time_s[kept], values[kept], **look)
+        drawn += axes.plot(time_s[kept], values[kept], color=LIGHT[color], ls=dash, lw=1.5)
+        drawn[-1].set(label=subject, marker="o" if len(kept) == 1 else "")
         mean = worded(float(values.mean()), unit)
         _titled(drawn[-1], [f"{subject}: {panel}, {mean} on average"])
     _legend(axes, drawn, at_right=True)
@@ -518,8 +510,8 @@ def _lanes(axes: Axes, lanes: Sequence[int], batches: Columns, steps: Columns) -
                 of = name if number == UNKNOWN else f"{name}, batch {number}"
                 titles.append(f"{of}: {legend(kind)} {duration(length)} at {moment(begin)}")
             if bars:
-                look: Look = {"facecolors": _color(kind), "linewidths": 0}
-                _titled(axes.broken_barh(bars, (place - 0.38, 0.76), **look), titles)
+                drawn = axes.broken_barh(bars, (place - 0.38, 0.76), color=_color(kind), lw=0)
+                _titled(drawn, titles)
                 kinds.append(kind)
     _legend(axes, [_patch(kind, legend(kind)) for kind in dict.fromkeys(kinds)])
     _rows(axes, list(names.values()), range(len(names)), len(names))
@@ -537,10 +529,10 @@ def worker_curve(figure: Figure | SubFigure, chart: Chart) -> float:
     height, tables = 270.0 + LEGEND + BELOW, chart.tables
     (axes,) = _axes(figure, height)
     predicted, blue = tables["predicted"], LIGHT["series1"]
-    look: Look = {"color": blue, "linestyle": DASHED, "linewidth": 2, "label": "predicted"}
-    axes.plot(predicted.workers, predicted.value, **look)
-    look = {"color": blue, "alpha": 0.22, "linewidth": 0, "label": "predicted range"}
-    axes.fill_between(predicted.workers, predicted.low, predicted.high, **look)
+    workers = predicted.workers
+    axes.plot(workers, predicted.value, color=blue, ls=DASHED, lw=2, label="predicted")
+    area = axes.fill_between(workers, predicted.low, predicted.high, color=blue, alpha=0.22, lw=0)
+    area.set_label("predicted range")
     for kind, says, color, marker in (
         ("predicted", "", blue, "o"),
         ("chosen", "what if", LIGHT["series3"], "D"),
@@ -549,7 +541,7 @@ def worker_curve(figure: Figure | SubFigure, chart: Chart) -> float:
         if kind not in tables:
             continue
         table = tables[kind]
-        look = {"color": color, "marker": marker, "markersize": 8, "ls": "", "zorder": 3}
+        look: Look = {"color": color, "marker": marker, "markersize": 8, "ls": "", "zorder": 3}
         if kind == "predicted":
             look |= {"markerfacecolor": PAPER, "mew": 2}
         else:
@@ -558,15 +550,15 @@ def worker_curve(figure: Figure | SubFigure, chart: Chart) -> float:
         (dots,) = axes.plot(table.workers, table.value, label=says, **look)
         columns = (table[name].tolist() for name in ("workers", "value", "low", "high"))
         titles = [
-            f"{counted(workers, 'worker')}, {says if kind == 'chosen' else kind}: "
+            f"{counted(count, 'worker')}, {says if kind == 'chosen' else kind}: "
             + worded(value, chart.unit)
             + ("" if math.isnan(low + high) else f" [{low:,.0f}, {high:,.0f}]")
-            for workers, value, low, high in zip(*columns, strict=True)
+            for count, value, low, high in zip(*columns, strict=True)
         ]
         _titled(dots, titles)
     if marks := tables.get("marks"):
         for at, label in zip(marks.workers.tolist(), marks.label.tolist(), strict=True):
-            if at <= predicted.workers.max():  # else it would squeeze the curve
+            if at <= workers.max():  # else it would squeeze the curve
                 axes.axvline(at, color=FAINT, linewidth=1.2, linestyle=(0, (2, 3)), label=label)
     _legend(axes, axes.get_legend_handles_labels()[0])
     axes.set_xlabel("workers")
@@ -591,8 +583,9 @@ DRAWN: dict[Kind, Callable[[Figure | SubFigure, Chart], float]] = {
 
 def _axes(figure: Figure | SubFigure, *heights: float, sharex: bool = False) -> list[Axes]:
     """Axes of these heights below each other."""
-    look: Look = {"squeeze": False, "height_ratios": heights, "sharex": sharex}
-    return list(figure.subplots(len(heights), 1, **look)[:, 0])
+    count = len(heights)
+    every = figure.subplots(count, 1, squeeze=False, height_ratios=heights, sharex=sharex)
+    return list(every[:, 0])
 
 
 def _patch(color: str, label: str) -> Patch:
@@ -602,9 +595,13 @@ def _patch(color: str, label: str) -> Patch:
 def _legend(axes: Axes, entries: Sequence[Artist], *, at_right: bool = False) -> None:
     """A row of entries above the axes."""
     names = [drawable(str(entry.get_label()), LONGEST_LABEL) for entry in entries]
-    place: Look = {"loc": "lower right" if at_right else "lower left"}
-    place["bbox_to_anchor"] = (int(at_right), 1.02)
-    axes.legend(list(entries), names, ncols=max(len(names), 1), **place)
+    axes.legend(
+        list(entries),
+        names,
+        ncols=max(len(names), 1),
+        loc="lower right" if at_right else "lower left",
+        bbox_to_anchor=(int(at_right), 1.02),
+    )
 
 
 def _rows(axes: Axes, labels: Sequence[str], places: Sequence[float], count: float) -> None:

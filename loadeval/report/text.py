@@ -112,9 +112,9 @@ def _in_brief(section: Section, most: int) -> Section:
     blocks = list[Block]()
     for block in section.blocks:
         if isinstance(block, Findings):
-            rows = [_in_short(finding) for finding in block.found]
-            if not any(cost for cost, _ in rows):
-                rows = [(name,) for _, name in rows]
+            rows: list[tuple[str, ...]] = [_in_short(finding) for finding in block.found]
+            if not any(row[0] for row in rows):
+                rows = [row[1:] for row in rows]
             blocks.append(Table((), rows[:most]))
             if len(rows) > most:
                 blocks.append(Text(f"and {len(rows) - most} more"))
