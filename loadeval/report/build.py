@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -390,16 +391,9 @@ def job_sections(job: Job, r: Result) -> list[Section]:
 # What sections are made of
 
 
-def _ns(value: float | Estimate | None) -> Number:
-    return Number(value, "duration")
-
-
-def _part(value: float | Estimate | None) -> Number:
-    return Number(value, "share")
-
-
-def _x(value: float | Estimate | None) -> Number:
-    return Number(value, "times")
+_ns = partial(Number, unit="duration")
+_part = partial(Number, unit="share")
+_x = partial(Number, unit="times")
 
 
 def _rows(items: Columns | Iterable[object], **cells: Callable[..., Cell]) -> list[Row]:
