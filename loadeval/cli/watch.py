@@ -143,13 +143,12 @@ def screen(ranks: Ranks) -> Section:
     if (left := len(ranks) - MOST_RANKS) > 0:
         rows.append((f"and {left:,} more", "which wait less", *[""] * 4))
     slowest = max(states, key=lambda state: state.epoch_start_ns or 0)
-    starts = [
-        ("first epoch start", Number(slowest.epoch_start_ns, "duration")),
-        ("last epoch start", Number(slowest.last_epoch_start_ns, "duration")),
-    ]
+    starts = [("first epoch start", Number(slowest.epoch_start_ns, "duration"))]
+    if slowest.last_epoch_start_ns is not None:
+        starts.append(("last epoch start", Number(slowest.last_epoch_start_ns, "duration")))
     events = dict.fromkeys(f"event: {message}" for state in states for message in state.events)
-    table = Table(("", "", "now", "waiting", "whole run", "waiting"), rows)
-    return Section(title, [Text(""), table, Facts(starts), *map(Text, events)])
+    head = (f"mode {states[0].mode}", "", "now", "waiting", "whole run", "waiting")
+    return Section(title, [Text(""), Table(head, rows), Facts(starts), *map(Text, events)])
 
 
 def _progress(states: list[LiveState]) -> str:

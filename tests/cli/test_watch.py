@@ -67,8 +67,8 @@ def test_the_screen_of_a_run() -> None:
     assert shown(of(STATE)) == [
         "running for 12 min 3 s; epoch 3, batch 1,234 of 5,000; 264 images/s, waiting 34.0%",
         "",
-        "                                      now           waiting  whole run     waiting",
-        "rank0  epoch 3, batch 1,234 of 5,000  264 images/s  34.0%    250 images/s  25.0%",
+        "mode log                                 now           waiting  whole run     waiting",
+        "rank0     epoch 3, batch 1,234 of 5,000  264 images/s  34.0%    250 images/s  25.0%",
         "",
         "first epoch start  400 ms",
         "last epoch start   300 ms",
@@ -87,11 +87,10 @@ def test_before_the_first_batch() -> None:
     assert shown(of(LiveState(name="resnet", unit="images", elapsed_ns=SECOND))) == [
         "running for 1 s; no batch yet",
         "",
-        "                     now           waiting       whole run     waiting",
-        "rank0  no batch yet  not measured  not measured  not measured  not measured",
+        "mode log                now           waiting       whole run     waiting",
+        "rank0     no batch yet  not measured  not measured  not measured  not measured",
         "",
         "first epoch start  not measured",
-        "last epoch start   not measured",
     ]
 
 
@@ -117,7 +116,7 @@ def test_a_job_is_all_its_ranks() -> None:
     assert shown({"rank0": replace(STATE, ended=True), "rank1": waits}, 110) == [
         f"{status}; 464 images/s, waiting 50.0%",
         "",
-        "                                          now           waiting  whole run     waiting",
+        "mode log                                  now           waiting  whole run     waiting",
         "all ranks                                 464 images/s  50.0%    500 images/s  25.0%",
         "rank1      epoch 3, batch 1,234 of 5,000  200 images/s  50.0%    250 images/s  25.0%",
         "rank0      ended after 12 min 3 s         264 images/s  34.0%    250 images/s  25.0%",
