@@ -95,10 +95,9 @@ def lines(
         ]
         left = height + 1
         for _, at in sorted(by_priority):
-            findings = [block for block in sections[at].blocks if isinstance(block, Findings)]
-            for most in range(
-                max(len(block.found) for block in findings) if findings else 1, 0, -1
-            ):
+            blocks = sections[at].blocks
+            found = sum(len(block.found) for block in blocks if isinstance(block, Findings))
+            for most in range(max(found, 1), 0, -1):
                 drawn = _of_section(_in_brief(sections[at], most), width, ascii_only)
                 if drawn and (len(drawn) < left or not any(every)):
                     every[at] = drawn
