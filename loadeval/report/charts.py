@@ -528,14 +528,14 @@ def worker_curve(figure: Figure | SubFigure, chart: Chart) -> float:
     """
     height, tables = 270.0 + LEGEND + BELOW, chart.tables
     (axes,) = _axes(figure, height)
-    predicted, blue = tables["predicted"], LIGHT["series1"]
+    predicted, blue = tables["predicted"], LIGHT["waiting"]
     workers = predicted.workers
     axes.plot(workers, predicted.value, color=blue, ls=DASHED, lw=2, label="predicted")
     area = axes.fill_between(workers, predicted.low, predicted.high, color=blue, alpha=0.22, lw=0)
     area.set_label("predicted range")
     for kind, says, color, marker in (
         ("predicted", "", blue, "o"),
-        ("chosen", "what if", LIGHT["series3"], "D"),
+        ("chosen", "what if", LIGHT["contention"], "D"),
         ("measured", "measured, 95% CI", LIGHT["real"], "o"),
     ):
         if kind not in tables:
