@@ -6,6 +6,7 @@ What is not known is left out of a timeline, and is an empty cell of a table.
 from __future__ import annotations
 
 import csv
+import heapq
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,14 +16,16 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Columns
-from loadeval.data.lines import Block, EpochEnd
+from loadeval.data.columns import UNKNOWN, Column, Columns
+from loadeval.data.lines import Block
 from loadeval.data.run import ARMS, STAGES, Run
 from loadeval.errors import UsageError
 from loadeval.estimate.steady import rows_of_epochs
 from loadeval.inside.lanes import spans
 
 TraceEvent = dict[str, object]
+Slice = tuple[int, int, str, TraceEvent]
+"""When it begins, how long it takes, its name, and what is known of it; in nanoseconds."""
 ENDINGS = {"chrome": ".trace.json", "csv": ".csv"}
 BATCHES = ("epoch", "batch", "arm", "pair", *Block.COLUMNS, "gpu_idle_ns")
 READINGS = ("probe", "subject", "quantity", "time_ns", "value")
@@ -74,8 +77,8 @@ def export_run(run: Run, form: str, path: Path) -> list[Path]:
 
 def _rows(table: Columns, names: Sequence[str]) -> Iterator[Sequence[object]]:
     yield names
-    for part in _chunks(table):
-        columns = (part[name].tolist() for name in names)
+    for at in range(0, len(table), CHUNK):
+        columns = (table[name][at : at + CHUNK].tolist() for name in names)
         cells = (["" if value == UNKNOWN else value for value in column] for column in columns)
         yield from zip(*cells, strict=True)
 
@@ -85,10 +88,6 @@ def _readings(run: Run) -> Iterator[tuple[str, str, str, int, float | str]]:
         for quantity in read.names[1:]:
             for time_ns, value in zip(read.time_ns.tolist(), read[quantity].tolist(), strict=True):
                 yield probe, subject, quantity, time_ns, value if math.isfinite(value) else ""
-
-
-def _chunks(table: Columns) -> Iterator[Columns]:
-    return (table.take(slice(at, at + CHUNK)) for at in range(0, len(table), CHUNK))
 
 
 def _timeline(run: Run) -> Iterator[str]:
@@ -104,22 +103,19 @@ def _timeline(run: Run) -> Iterator[str]:
 
 
 def _events(run: Run) -> Iterator[TraceEvent]:
-    tracks, stages = itertools.count(PROCESS + 1), dict(run.stages.by("epoch"))
     yield _event("M", "process_name", PROCESS, {"name": f"{run.header.name} ({run.header.mode})"})
-    rows, ends = rows_of_epochs(run), {end.epoch: end for end in run.ends}
-    for epoch in sorted({*rows, *ends, *stages}):
-        steps, end = run.steps.take(rows.get(epoch, slice(0))), ends.get(epoch)
-        steps = steps.take(steps.request_ns != UNKNOWN)
-        if len(steps) and run.header.mode == "alternate":
-            track = next(tracks)
-            yield from _track(track, f"epoch {epoch}: arms")
-            yield from _arms(track, steps)
-        if len(steps) or (end is not None and end.request_ns is not None):
-            track = next(tracks)
-            yield from _track(track, f"epoch {epoch}: batches")
-            yield from _batches(track, steps, end)
-        if epoch in stages:
-            yield from _loading(tracks, stages[epoch], epoch)
+    tracks = itertools.count(PROCESS + 1)
+    for name, parts in _tracks(run):
+        track, over_ns = 0, 0
+        for since_ns, took_ns, what, facts in heapq.merge(*parts, key=itemgetter(0)):
+            if not track:
+                track = next(tracks)
+                yield _event("M", "thread_name", track, {"name": name})
+                yield _event("M", "thread_sort_index", track, {"sort_index": track})
+            # Two clocks may cross by a little, and slices of one track may not.
+            begin_ns, over_ns = max(since_ns, over_ns), max(since_ns + took_ns, over_ns)
+            took_us = (over_ns - begin_ns) / 1000
+            yield _event("X", what, track, facts, ts=_moment(begin_ns), dur=took_us)
     for probe, subject, quantity, time_ns, value in _readings(run):
         if value != "":
             name, ts = f"{probe} {subject}: {quantity}", _moment(time_ns)
@@ -128,72 +124,68 @@ def _events(run: Run) -> Iterator[TraceEvent]:
         yield _event("i", event.message, PROCESS, {}, ts=_moment(event.time_ns), s="p")
 
 
-def _arms(track: int, steps: Columns) -> Iterator[TraceEvent]:
+def _tracks(run: Run) -> Iterator[tuple[str, list[Iterable[Slice]]]]:
+    """The tracks of each epoch, by name, and what is on each, in some parts that are in order.
+
+    Its arms and its batches; one for each worker and one beside it for its other thread; and two
+    for training's part of loading.
+    """
+    stages, ends = dict(run.stages.by("epoch")), {end.epoch: end for end in run.ends}
+    rows = rows_of_epochs(run)
+    for epoch in sorted({*rows, *ends, *stages}):
+        steps, end = run.steps.take(rows.get(epoch, slice(0))), ends.get(epoch)
+        steps = steps.take(steps.request_ns != UNKNOWN)
+        if run.header.mode == "alternate":
+            yield f"epoch {epoch}: arms", [_arms(steps)]
+        facts = ("batch", "samples", "nbytes", "gpu_idle_ns")
+        came_ns = steps.request_ns + steps.wait_ns
+        waits = _slices("wait", steps.request_ns, steps.wait_ns, steps, facts)
+        last: list[Slice] = []
+        if end is not None and end.request_ns is not None and end.cause != "unmeasured":
+            last.append((end.request_ns, end.wait_ns or 0, f"wait, {end.cause}", {}))
+        step = _slices("step", came_ns, steps.step_ns, steps)
+        yield f"epoch {epoch}: batches", [waits, step, last]
+        if epoch in stages:
+            for name, parts in _loading(stages[epoch]):
+                yield f"epoch {epoch}: {name}", parts
+
+
+def _arms(steps: Columns) -> Iterator[Slice]:
     """A slice for each part of an epoch whose batches are of one arm, and count in one pair."""
     (changes,) = np.nonzero(np.diff(steps.arm) | np.diff(steps.pair))
-    for rows in np.split(np.arange(len(steps)), changes + 1):
+    for rows in np.split(np.arange(len(steps)), changes + 1) if len(steps) else ():
         part = steps.take(rows)
-        arm, pair, last = ARMS[part.arm[0]], int(part.pair[0]), part.take(slice(-1, None))
+        arm, pair = ARMS[part.arm[0]], int(part.pair[0])
         name = f"{arm}, not counted" if pair == UNKNOWN else f"{arm}, pair {pair}"
+        begin_ns, last = int(part.request_ns[0]), part.take(slice(-1, None))
         end_ns = int((last.request_ns + last.wait_ns + last.step_ns.clip(0))[0])
-        yield _slice(name, track, int(part.request_ns[0]), end_ns, {"batches": len(part)})
+        yield begin_ns, end_ns - begin_ns, name, {"batches": len(part)}
 
 
-def _batches(track: int, steps: Columns, end: EpochEnd | None) -> Iterator[TraceEvent]:
-    """The waits and steps of an epoch, and the wait that got no batch."""
-    for part in _chunks(steps):
-        times = (part.request_ns.tolist(), part.wait_ns.tolist(), part.step_ns.tolist())
-        facts = _facts(part, ("batch", "samples", "nbytes", "gpu_idle_ns"))
-        for request_ns, wait_ns, step_ns, known in zip(*times, facts, strict=True):
-            delivered_ns = request_ns + wait_ns
-            yield _slice("wait", track, request_ns, delivered_ns, known)
-            if step_ns != UNKNOWN:
-                args = {"batch": known["batch"]}
-                yield _slice("step", track, delivered_ns, delivered_ns + step_ns, args)
-    if end is not None and end.request_ns is not None and end.cause != "unmeasured":
-        stop_ns = end.request_ns + (end.wait_ns or 0)
-        yield _slice(f"wait, {end.cause}", track, end.request_ns, stop_ns, {})
-
-
-def _loading(tracks: Iterator[int], stages: Columns, epoch: int) -> Iterator[TraceEvent]:
-    """A track for each worker, one beside it for its other thread, and two for training's part."""
-    on_tracks: list[tuple[str, Columns, tuple[str, ...]]] = []
+def _loading(stages: Columns) -> Iterator[tuple[str, list[Iterable[Slice]]]]:
+    tracks: list[tuple[str, Columns, tuple[str, ...]]] = []
     for worker, own in stages.by("worker"):
         name = "loading" if worker == UNKNOWN else f"worker {worker}"
-        on_tracks += [(name, own, ("fetch", "collate")), (f"{name}, queue", own, ("pickle",))]
-    on_tracks.append(("receive and pin", stages, ("receive", "pin")))
-    on_tracks.append(("indices", stages, ("indices",)))
-    for name, batches, of_track in on_tracks:
-        slices: list[tuple[int, int, str, TraceEvent]] = []
-        for stage in of_track:
-            began, took = spans(batches)[stage]
-            known = took != UNKNOWN
-            told = _facts(batches.take(known), ("batch",))
-            slices += zip(
-                began[known].tolist(), took[known].tolist(), itertools.repeat(stage), told
-            )
-        if slices:
-            track, over_ns = next(tracks), 0
-            yield from _track(track, f"epoch {epoch}: {name}")
-            for since_ns, took_ns, stage, facts in sorted(slices, key=itemgetter(0)):
-                # Two clocks may cross by a little, and slices of one track may not.
-                begin_ns, over_ns = max(since_ns, over_ns), max(since_ns + took_ns, over_ns)
-                yield _slice(stage, track, begin_ns, over_ns, facts)
+        tracks += [(name, own, ("fetch", "collate")), (f"{name}, queue", own, ("pickle",))]
+    tracks.append(("receive and pin", stages, ("receive", "pin")))
+    tracks.append(("indices", stages, ("indices",)))
+    for name, batches, of_track in tracks:
+        began = spans(batches)
+        yield name, [_slices(stage, *began[stage], batches) for stage in of_track]
 
 
-def _facts(table: Columns, names: Sequence[str]) -> Iterator[TraceEvent]:
-    """What is known of each row, in these columns."""
-    for row in zip(*(table[name].tolist() for name in names), strict=True):
-        yield {name: value for name, value in zip(names, row, strict=True) if value != UNKNOWN}
-
-
-def _track(track: int, name: str) -> Iterator[TraceEvent]:
-    yield _event("M", "thread_name", track, {"name": name})
-    yield _event("M", "thread_sort_index", track, {"sort_index": track})
-
-
-def _slice(name: str, track: int, begin_ns: int, end_ns: int, args: TraceEvent) -> TraceEvent:
-    return _event("X", name, track, args, ts=_moment(begin_ns), dur=(end_ns - begin_ns) / 1000)
+def _slices(
+    name: str, began: Column, took: Column, table: Columns, facts: Sequence[str] = ("batch",)
+) -> Iterator[Slice]:
+    """Slices of a name in order, with what is known of each row in these columns of its table."""
+    (known,) = np.nonzero((began != UNKNOWN) & (took != UNKNOWN))
+    known = known[np.argsort(began[known], kind="stable")]
+    rows = zip(*(table[fact][known].tolist() for fact in facts), strict=True)
+    for begin_ns, took_ns, row in zip(
+        began[known].tolist(), took[known].tolist(), rows, strict=True
+    ):
+        told = {fact: value for fact, value in zip(facts, row, strict=True) if value != UNKNOWN}
+        yield begin_ns, took_ns, name, told
 
 
 def _event(kind: str, name: str, track: int, args: TraceEvent, **more: float | str) -> TraceEvent:

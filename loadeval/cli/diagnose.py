@@ -16,7 +16,7 @@ from loadeval.cli.console import Command, errors_printed, say, shown_path
 from loadeval.data.folder import ProcessRecord
 from loadeval.data.log import read_run
 from loadeval.errors import LoadevalError
-from loadeval.estimate.gap import Gap, gap
+from loadeval.estimate.gap import gap
 from loadeval.launch.command import ServedBatches
 from loadeval.launch.loadeval_inject import ENOUGH_MARK
 from loadeval.launch.settings import RunSettings, settings_in
@@ -95,20 +95,15 @@ class Enough:
             return False
         if self._began_s is None and logged.batches:
             self._began_s = began_s
-        known = gap(logged)
+        measured = gap(logged)
         self._next_s = began_s + max(LOOK_EVERY_S, LOOK_SHARE * (self._now_s() - began_s))
-        if is_known(known):
-            say(f"loadeval: {counted(known.pairs or 0, 'pair')} of blocks are enough")
+        pairs, (low, high) = measured.pairs or 0, (0.0, 2.0)
+        if measured.lost_share is not None and measured.lost_share.low is not None:
+            low, high = measured.lost_share.bounds
+        if pairs >= PAIRS and (high - low) / 2 < HALF_WIDTH:
+            say(f"loadeval: {counted(pairs, 'pair')} of blocks are enough")
             return True
         is_late = self._began_s is not None and began_s - self._began_s >= LONGEST_S
         if is_late:
             say("loadeval: two minutes are over, and must be enough")
         return is_late
-
-
-def is_known(measured: Gap) -> bool:
-    """Whether the time lost is known within HALF_WIDTH, of PAIRS or more."""
-    lost = measured.lost_share
-    if lost is None or lost.low is None or lost.high is None:
-        return False
-    return (measured.pairs or 0) >= PAIRS and (lost.high - lost.low) / 2 < HALF_WIDTH

@@ -216,17 +216,15 @@ def tell(settings: RunSettings, folder: Path, code: int) -> None:
             trainings.append((logs, report_of_training(logs, folder)))
         except UsageError:  # noqa: PERF203 - its ranks are of no one job
             trainings += [([log], report_of_training([log], folder)) for log in logs]
-    shown: list[Section] = []
     for number, (logs, report) in enumerate(trainings, 1):
-        paths: tuple[Path, ...] = (place,)
+        named, head = replace(report, paths=(place,)), list[Section]()
         if len(trainings) > 1:
             title = f"Training {number} of {len(trainings)}: {logs[0].name}"
-            shown.append(Section("", [Heading(title)], priority=0))
-            paths = tuple(place / log.name for log in logs)
-        named = replace(report, paths=paths)
-        shown += named.sections(named.commands())
-    text.show(shown, file=sys.stderr, height=SCREEN_LINES * max(len(trainings), 1))
-    say("")
+            head.append(Section("", [Heading(title)], priority=0))
+            named = replace(report, paths=tuple(place / log.name for log in logs))
+        shown = [*head, *named.sections(named.commands())]
+        text.show(shown, file=sys.stderr, height=SCREEN_LINES)
+        say("")
     results = [report.result for _, report in trainings if report.result]
     notes = [Text(note) for note in _notes(settings, results, loaders)]
     text.show([Section("", [*notes, loaders_table(loaders)])], file=sys.stderr)
@@ -269,24 +267,20 @@ def loaders_table(loaders: Sequence[tuple[LoaderRecord, Run]]) -> Table:
     """What each loader served, and how many optimizer steps were made of it."""
     rows: list[tuple[str, ...]] = []
     for record, run in loaders[:MOST_LOADERS]:
-        steps, samples = "", run.steps.samples
+        steps = "none seen" if record.role == "training" else ""
         if record.optimizer_steps:
             steps = f"{record.optimizer_steps:,}"
-            each = run.batches / record.optimizer_steps
+            each, samples = run.batches / record.optimizer_steps, run.steps.samples
             is_whole = round(each) >= 1 and abs(each - round(each)) < NEARLY_WHOLE
-            if is_whole and len(samples) and (samples >= 0).all():
-                of_each = int(samples.sum()) / run.batches * round(each)
-                steps += f" of {of_each:.4g} samples"
-        elif record.role == "training":
-            steps = "none seen"
-        overrides = run.loader.overrides or {}
-        settings = ", ".join(f"{name}={value!r}" for name, value in overrides.items())
+            if is_whole and (samples >= 0).all():
+                steps += f" of {samples.mean() * round(each):.4g} samples"
         served = f"{run.batches:,}", f"{len(set(run.steps.epoch.tolist())):,}"
-        rows.append((record.log, record.role, *served, steps, settings))
-    head: tuple[str, ...] = ("loader", "role", "batches", "epochs", "optimizer steps", "set")
+        overrides = (run.loader.overrides or {}).items()
+        changed = ", ".join(f"{name}={value!r}" for name, value in overrides)
+        rows.append((record.log, record.role, *served, steps, changed))
+    head = ["loader", "role", "batches", "epochs", "optimizer steps", "set"]
     if not any(row[-1] for row in rows):
         head, rows = head[:-1], [row[:-1] for row in rows]
-    left_out = len(loaders) - MOST_LOADERS
-    if left_out > 0:
+    if (left_out := len(loaders) - MOST_LOADERS) > 0:
         rows.append((f"and {left_out} more", *[""] * (len(head) - 1)))
     return Table(head, rows)

@@ -20,7 +20,7 @@ from loadeval.data.folder import logs_so_far
 from loadeval.errors import RunLogError
 from loadeval.live import FollowedRun, LiveState, Rates, together
 from loadeval.report import text
-from loadeval.report.blocks import Facts, Section, Table, Text
+from loadeval.report.blocks import Facts, Number, Section, Table, Text
 
 RUN = "The run log that a training writes, or the folder of its logs; it is waited for."
 MOST_RANKS = 10
@@ -62,7 +62,7 @@ def watch(
         content = {"ranks": told} if len(ranks) > 1 else asdict(*ranks.values())
         console.print_json({"path": str(run), **content})
     else:
-        text.show(screen(ranks))
+        text.show([screen(ranks)])
 
 
 def follow(
@@ -98,84 +98,57 @@ def show(path: Path, states: Iterator[Ranks], screen_on: Console) -> None:
 
     There is no line where nothing has come since the one before.
     """
-    waiting = words.printable(f"Waiting for a run log at {path}; Ctrl-C ends it")
+    waiting = f"Waiting for a run log at {path}; Ctrl-C ends it"
     hangs, before = HangTeller(path), object()
     is_terminal = screen_on.is_terminal
     with Live(console=screen_on, auto_refresh=False) if is_terminal else nullcontext() as live:
         for ranks in states:
             hangs.poll()
+            shown = screen(ranks) if ranks else Section(waiting)
             if live is not None:
-                shown = screen(ranks) if ranks else [Section("", [Text(waiting)])]
-                live.update(Group(*text.lines(shown, screen_on.width)), refresh=True)
+                live.update(Group(*text.lines([shown], screen_on.width)), refresh=True)
                 continue
             news = [
                 (state.batches, state.events, state.ended, bool(state.silent_ns))
                 for state in ranks.values()
             ]
             if news != before:
-                typer.echo(line(ranks) if ranks else waiting)
+                typer.echo(words.printable(shown.title))
             before = news
 
 
-def line(ranks: Ranks) -> str:
-    """How far a run is, and its throughput and waiting now: of all of it once it has ended."""
-    states = list(ranks.values())
-    ended = all(state.ended for state in states)
-    now = together([state.overall if ended else state.now for state in states])
-    said = _progress(states)
-    if now is not None:
-        throughput, waiting = _rates(now, states[0].unit)
-        said += f"; {throughput}, waiting {waiting}"
-    return words.printable(said)
+def screen(ranks: Ranks) -> Section:
+    """How far a run, or the ranks of a job, are, and how fast; those first that wait most.
 
-
-def screen(ranks: Ranks) -> list[Section]:
-    """All that is known of a run; or of a job its ranks, those first that wait most."""
-    states = list(ranks.values())
-    if len(ranks) == 1:
-        return [_of_run(states[0])]
-    unit = states[0].unit
+    The title is of now, or of all of a run once it has ended.
+    """
+    states, rows = list(ranks.values()), list[tuple[str, ...]]()
+    now, overall = (together([getattr(each, of) for each in states]) for of in ("now", "overall"))
+    rates = overall if all(state.ended for state in states) else now
+    title, unit = _progress(states), states[0].unit
+    if rates is not None:
+        throughput, waiting = _rates(rates, unit)
+        title += f"; {throughput}, waiting {waiting}"
+    if len(ranks) > 1:
+        rows.append(("all ranks", "", *_rates(now, unit), *_rates(overall, unit)))
 
     def wait_share(name: str) -> float:
-        rates = ranks[name].now or ranks[name].overall
-        return rates.wait_share if rates else 0.0
+        known = ranks[name].now or ranks[name].overall
+        return known.wait_share if known else 0.0
 
-    now = together([state.now for state in states])
-    overall = together([state.overall for state in states])
-    rows = [("all ranks", "", *_rates(now, unit), *_rates(overall, unit))]
     for name in sorted(ranks, key=wait_share, reverse=True)[:MOST_RANKS]:
         state = ranks[name]
         where = _status(state) if state.ended or state.silent_ns else _place(state)
         rows.append((name, where, *_rates(state.now, unit), *_rates(state.overall, unit)))
-    table = Table(("", "", "now", "waiting", "whole run", "waiting"), rows)
-    left = len(ranks) - MOST_RANKS
-    more = [Text(f"and {left:,} more, which wait less")] if left > 0 else []
-    return [Section(_progress(states), [Text(""), table, *more])]
-
-
-def _of_run(state: LiveState) -> Section:
-    recent = "now" if state.now is None else f"last {words.span(state.now.elapsed_ns)}"
-    rates = _rates(state.now, state.unit), _rates(state.overall, state.unit)
-    starts = words.NOT_MEASURED
-    if state.epoch_start_ns is not None:
-        starts = f"{words.duration(state.epoch_start_ns)} in the first epoch"
-        if state.last_epoch_start_ns is not None:
-            starts += f", {words.duration(state.last_epoch_start_ns)} in the last"
-    total = words.counted(state.batches, "batch", "batches")
-    progress = Text(
-        f"{_progress([state])}; {total} in total", "caution" if state.silent_ns else "plain"
-    )
-    table = list(zip(("throughput", "time waiting"), *rates, strict=True))
-    return Section(
-        f"{state.name} ({state.mode})",
-        [
-            progress,
-            Text(""),
-            Table(("", recent, "whole run"), table),
-            Facts([("epoch start", starts)]),
-            *(Text(f"event: {message}") for message in state.events),
-        ],
-    )
+    if (left := len(ranks) - MOST_RANKS) > 0:
+        rows.append((f"and {left:,} more", "which wait less", *[""] * 4))
+    slowest = max(states, key=lambda state: state.epoch_start_ns or 0)
+    starts = [("first epoch start", Number(slowest.epoch_start_ns, "duration"))]
+    if slowest.last_epoch_start_ns is not None:
+        starts.append(("last epoch start", Number(slowest.last_epoch_start_ns, "duration")))
+    events = dict.fromkeys(f"event: {message}" for state in states for message in state.events)
+    head = (f"mode {states[0].mode}", "", "now", "waiting", "whole run", "waiting")
+    return Section(title, [Text(""), Table(head, rows), Facts(starts), *map(Text, events)])
 
 
 def _progress(states: list[LiveState]) -> str:
@@ -208,7 +181,7 @@ def _place(state: LiveState) -> str:
 def _rates(rates: Rates | None, unit: str) -> tuple[str, str]:
     """Throughput in samples, or in batches where those are not known; and waiting."""
     if rates is None:
-        return ("no steady-state batches",) * 2
+        return words.NOT_MEASURED, words.NOT_MEASURED
     throughput = words.rate(rates.batches_per_s, "batches")
     if rates.samples_per_s is not None:
         throughput = words.rate(rates.samples_per_s, unit)

@@ -12,7 +12,8 @@ from typing import Literal
 from loadeval.data.columns import Columns
 from loadeval.words import Interval
 
-Kind = Literal["real beside ideal", "time per batch", "waits", "stages", "worker curve"]
+TextKind = Literal["plain", "entry", "caution", "note", "command"]
+Kind = Literal["real beside ideal", "waits", "stages", "worker curve"]
 """The charts; charts.py says at each one's function which columns it is drawn from."""
 
 
@@ -49,7 +50,7 @@ class Text:
     """A paragraph, an entry of a list, a caution, a note in small print, or a command to type."""
 
     text: str
-    kind: Literal["plain", "entry", "caution", "note", "command"] = "plain"
+    kind: TextKind = "plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +77,22 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Labelled bars on one scale, of parts that add up; a part's name is one of the palette's."""
+    """Labelled bars on one scale, of parts that add up; a part's name is one of the palette's.
+
+    In a figure they have a title, and a caption that `says` what they show.
+    """
 
     rows: Sequence[tuple[str, Mapping[str, float]]]
     unit: str = "duration"
+    title: str = ""
+    says: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
     """A chart of a kind, drawn from `tables`; `says` is its caption, and tells what it shows.
 
-    `unit` is that of its values. `span_s` is the part of the run that it covers, in seconds; None
-    where it covers none, or it is not known when batches were asked for.
+    `unit` is that of its values. `readings` are a run's, by probe and subject, to be drawn below.
     """
 
     kind: Kind
@@ -95,7 +100,7 @@ class Chart:
     says: str
     tables: Mapping[str, Columns]
     unit: str = ""
-    span_s: tuple[float, float] | None = None
+    readings: Mapping[tuple[str, str], Columns] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

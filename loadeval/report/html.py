@@ -24,9 +24,9 @@ except ImportError as error:
     ) from error
 from markupsafe import Markup
 
-from loadeval.report.blocks import Cell, Chart, Number, Section, Table
+from loadeval.report.blocks import Cell, Chart, Number, Section
 from loadeval.report.charts import inline_svg
-from loadeval.report.palette import LIGHT, css_variables
+from loadeval.report.palette import DARK, LIGHT, css_variables
 from loadeval.words import printable, share, shortened, worded
 
 LONGEST_TEXT = 5_000
@@ -51,7 +51,6 @@ def page(sections: Sequence[Section], about: str) -> str:
         "cell": _cell,
         "worth": _worth,
         "color": _color,
-        "sortable": _is_sortable,
     }
     numbers = count(1)
 
@@ -67,8 +66,8 @@ def page(sections: Sequence[Section], about: str) -> str:
         share=share,
         worded=worded,
         script_hash=digest,
-        light=Markup(css_variables("light")),  # noqa: S704 - ours
-        dark=Markup(css_variables("dark")),  # noqa: S704 - ours
+        light=Markup(css_variables(LIGHT)),  # noqa: S704 - ours
+        dark=Markup(css_variables(DARK)),  # noqa: S704 - ours
     )
     return shown.lstrip()
 
@@ -83,15 +82,15 @@ def _cell(cell: Cell) -> Markup:
 
     A path is broken behind its separators, and what is short is not broken.
     """
-    if not isinstance(cell, Number):
-        text = printable(shortened(cell, LONGEST_TEXT))
-        if len(text) <= LONGEST_WHOLE:
-            return Markup('<span class="number">{}</span>').format(text)
+    text = cell if isinstance(cell, str) else worded(cell.value, cell.unit)
+    text = printable(shortened(text, LONGEST_TEXT))
+    if isinstance(cell, str) and len(text) > LONGEST_WHOLE:
         return Markup("<wbr>").join(PATH_ENDS.split(text))
-    text = printable(shortened(worded(cell.value, cell.unit), LONGEST_TEXT))
-    value, bracket, interval = text.partition(" [")
+    value, interval = text, ""
+    if isinstance(cell, Number):
+        value, _, interval = text.partition(" [")
     shown = Markup('<span class="number">{}</span>').format(value)
-    if bracket:
+    if interval:
         shown += Markup(' <span class="number faint">[{}</span>').format(interval)
     return shown
 
@@ -106,10 +105,3 @@ def _color(part: str) -> str:
     """The name of the colour of a part, as CSS knows it."""
     name = part.replace(" ", "_")
     return name if name in LIGHT else "not_attributed"
-
-
-def _is_sortable(table: Table) -> bool:
-    """Whether there is something to sort: rows that are part of others stay below them."""
-    names = [row[0] for row in table.rows]
-    parts = (isinstance(name, str) and name.startswith("  ") for name in names)
-    return bool(table.head and table.head[0]) and len(names) > 1 and not any(parts)

@@ -7,9 +7,7 @@ the reader's. Text has a contrast of 4.5 to 1 and more against the paper, lines 
 
 from __future__ import annotations
 
-from typing import Literal
-
-Theme = Literal["light", "dark"]
+from collections.abc import Mapping
 
 _NAMED = {
     "paper": ("#ffffff", "#161718"),
@@ -36,30 +34,24 @@ _NAMED = {
     "receive": ("#2d949f", "#23929f"),
     "pin": ("#c9752a", "#d4713a"),
     "not_attributed": ("#8a877f", "#7d7b76"),
-    "series0": ("#0072b2", "#56b4e9"),
-    "series1": ("#b56a00", "#f0ab1f"),
-    "series2": ("#00805d", "#35c79d"),
-    "series3": ("#b04f87", "#e393c2"),
-    "series4": ("#7b68b3", "#b0a2e6"),
-    "series5": ("#5d5a55", "#aeaba4"),
 }
 LIGHT = {name: light for name, (light, _) in _NAMED.items()}
 DARK = {name: dark for name, (_, dark) in _NAMED.items()}
-THEMES: dict[Theme, dict[str, str]] = {"light": LIGHT, "dark": DARK}
 Dash = str | tuple[int, tuple[int, ...]]
 DASHED: Dash = (0, (6, 3))
 DASHES = ("-", DASHED, (0, (2, 2)), (0, (6, 2, 2, 2)), (0, (10, 3)), (0, (10, 2, 2, 2)))
 """How lines are dashed, as matplotlib has it."""
-SERIES = len(DASHES)
+SERIES = ("real", "waiting", "ideal", "contention", "loader", "faint")
 """Colours for things without a colour of their own, told apart by their lines' dashes too."""
 
 
 def series(number: int) -> tuple[str, Dash]:
     """The colour of thing `number`, from 0, and how its line is dashed.
 
-    A colour comes again after SERIES, with another dash.
+    A colour comes again after all of SERIES, with another dash.
     """
-    return f"series{number % SERIES}", DASHES[(number + number // SERIES) % SERIES]
+    count = len(SERIES)
+    return SERIES[number % count], DASHES[(number + number // count) % count]
 
 
 def legend(color: str) -> str:
@@ -67,6 +59,6 @@ def legend(color: str) -> str:
     return "loader alone" if color == "loader" else color.replace("_", " ")
 
 
-def css_variables(theme: Theme) -> str:
-    """The colours of `theme` as custom properties of CSS."""
-    return "".join(f"--{name}:{color};" for name, color in THEMES[theme].items())
+def css_variables(colors: Mapping[str, str]) -> str:
+    """The colours of a theme as custom properties of CSS."""
+    return "".join(f"--{name}:{color};" for name, color in colors.items())

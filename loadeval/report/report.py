@@ -29,7 +29,6 @@ from loadeval.report.blocks import Bars, Chart, Section, Text
 from loadeval.report.build import (
     Result,
     backends_sections,
-    bars_chart,
     change_sections,
     job_sections,
     memory_bytes,
@@ -67,12 +66,18 @@ class Report:
     def sections(self, commands: Sequence[str] = ()) -> list[Section]:
         """What is said, in the order in which it is read; `commands` are those that say more."""
         if self.result is None:
-            return backends_sections(self.backends, self.failed, commands, self.unequal)
-        if self.before is not None:
-            return change_sections(self.before, self.result, commands)
-        if self.job is not None:
-            return job_sections(self.job, self.result, commands)
-        return sections(self.result, commands)
+            made = backends_sections(self.backends, self.failed, self.unequal)
+        elif self.before is not None:
+            made = change_sections(self.before, self.result)
+        elif self.job is not None:
+            made = job_sections(self.job, self.result)
+        else:
+            made = sections(self.result)
+        if commands:
+            on_screen = sum(section.priority is not None for section in made)
+            more = Section("", [Text(command, "command") for command in commands], priority=4)
+            made.insert(on_screen, more)
+        return made
 
     def _screen(self) -> list[Section]:
         """The sections that have a place on a screen."""
@@ -115,9 +120,8 @@ class Report:
     @property
     def fastest(self) -> str | None:
         """The backend with the highest real throughput, whether it is shown to be or not."""
-        rates = rates_of({name: result.run for name, result in self.backends.items()})
-        known = {name: own["real"].value for name, own in rates.items() if "real" in own}
-        return max(known, key=known.__getitem__, default=None)
+        rates = rates_of(self.backends)
+        return next((name for name, own in rates.items() if "real" in own), None)
 
     def __str__(self) -> str:
         return "\n".join(line.plain for line in lines(self._screen()))
@@ -130,14 +134,15 @@ class Report:
         from loadeval.report.charts import save  # noqa: PLC0415 - imports matplotlib
 
         # What is said of each of several backends has its own charts.
-        every, charts, notes = self.sections() if self.result else self._screen(), [], []
+        every = self.sections() if self.result else self._screen()
+        charts: list[Bars | Chart] = []
+        notes: list[str] = []
         for section in every:
             for block in section.blocks:
                 if isinstance(block, Bars):
-                    charts.append(bars_chart(section.title, block))
+                    charts.append(replace(block, title=section.title))
                 elif isinstance(block, Chart):  # a page has room for what probes read
-                    tables = {key: each for key, each in block.tables.items() if key != "readings"}
-                    charts.append(replace(block, tables=tables))
+                    charts.append(replace(block, readings={}))
                 elif isinstance(block, Text) and block.kind == "caution":
                     notes.append(f"Caution: {block.text}")
         save(Path(output), every[0].title, charts, notes)
@@ -169,9 +174,12 @@ class Report:
 def report_of(paths: Sequence[Path], between: Window | None = None) -> Report:
     """What is said of the runs in these files and folders, or of a window of each.
 
-    Raises RunLogError where one cannot be read, UsageError where they are not to be compared.
+    Raises RunLogError where one cannot be read, UsageError where they are not to be compared, or
+    one is given twice.
     """
-    check_different(paths)
+    if len({path.resolve() for path in paths}) < len(paths):
+        names = ", ".join(map(str, paths))
+        raise UsageError(f"{names}: the same file was given twice; expected different runs")
     if len(paths) == 1 and paths[0].is_dir():
         return report_of_training(logs_in(paths[0]), paths[0], between)
     runs = [
@@ -182,13 +190,6 @@ def report_of(paths: Sequence[Path], between: Window | None = None) -> Report:
         job = job_of(runs)
         return Report(result_of(job.run), job=job, paths=tuple(paths))
     return replace(report_of_runs(runs), paths=tuple(paths))
-
-
-def check_different(paths: Sequence[Path]) -> None:
-    """Raises UsageError where one of these is given twice."""
-    if len({path.resolve() for path in paths}) < len(paths):
-        names = ", ".join(map(str, paths))
-        raise UsageError(f"{names}: the same file was given twice; expected different runs")
 
 
 def report_of_runs(runs: Sequence[Run]) -> Report:

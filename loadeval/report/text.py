@@ -84,60 +84,64 @@ def lines(
 
     Of these the first is always there, and findings have a line each.
     """
-    brief = height is not None
-    every = [_of_section(section, width, brief, ascii_only) for section in sections]
-    chosen = set(range(len(sections)))
-    if height is not None:
-        by_priority = sorted(
+    if height is None:
+        every = [_of_section(section, width, ascii_only) for section in sections]
+    else:
+        every = [[] for _ in sections]
+        by_priority = [
             (section.priority, at)
             for at, section in enumerate(sections)
             if section.priority is not None
-        )
-        chosen, left = set(), height
-        for _, at in by_priority:
-            if len(every[at]) + 1 > left and chosen:
-                every[at] = _cut(sections[at], width, left - 1, ascii_only)
-            if every[at]:
-                left -= len(every[at]) + (1 if chosen else 0)
-                chosen.add(at)
-    shown = [every[at] for at in sorted(chosen) if every[at]]
-    return [line for part in shown for line in (Line(), *part)][1:]
+        ]
+        left = height + 1
+        for _, at in sorted(by_priority):
+            blocks = sections[at].blocks
+            found = sum(len(block.found) for block in blocks if isinstance(block, Findings))
+            for most in range(max(found, 1), 0, -1):
+                drawn = _of_section(_in_brief(sections[at], most), width, ascii_only)
+                if drawn and (len(drawn) < left or not any(every)):
+                    every[at] = drawn
+                    left -= len(drawn) + 1
+                    break
+    return [line for part in every if part for line in (Line(), *part)][1:]
 
 
-def _cut(section: Section, width: int, height: int, ascii_only: bool) -> list[Line]:
-    """As many of a section's findings as `height` has room for; of another section nothing."""
+def _in_brief(section: Section, most: int) -> Section:
+    """A section as a screen has it: a line for each finding, and without what others say."""
+    blocks = list[Block]()
     for block in section.blocks:
-        if not isinstance(block, Findings):
-            break
-        for count in range(len(block.found) - 1, 0, -1):
-            more = Text(f"and {len(block.found) - count} more")
-            some = Section(section.title, [Findings(block.found[:count]), more])
-            found = _of_section(some, width, True, ascii_only)
-            if len(found) <= height:
-                return found
-    return []
+        if isinstance(block, Findings):
+            rows: list[tuple[str, ...]] = [_in_short(finding) for finding in block.found]
+            if not any(row[0] for row in rows):
+                rows = [row[1:] for row in rows]
+            blocks.append(Table((), rows[:most]))
+            if len(rows) > most:
+                blocks.append(Text(f"and {len(rows) - most} more"))
+        elif not (isinstance(block, Facts) and block.large):  # a verdict and its bars say them
+            blocks.append(block)
+    says_itself = section.priority != 1 and blocks and isinstance(blocks[0], Bars | Text)
+    return Section("" if says_itself else section.title, blocks)
 
 
-def _of_section(section: Section, width: int, brief: bool, ascii_only: bool) -> list[Line]:
+def _of_section(section: Section, width: int, ascii_only: bool) -> list[Line]:
     # What a chart shows is in a table of its section.
     blocks = [block for block in section.blocks if not isinstance(block, Chart)]
     found: list[Line] = []
-    title = section.title
     if not blocks and section.blocks:
         return []
     if blocks and isinstance(first := blocks[0], Table) and first.head and not first.head[0]:
-        blocks[0] = Table((title, *first.head[1:]), first.rows)
-    elif title and not (brief and section.priority != 1 and isinstance(blocks[0], Bars | Text)):
-        found += _paragraph(title, width, "bold")  # what the others are shows
+        blocks[0] = Table((section.title, *first.head[1:]), first.rows)
+    elif section.title:
+        found += _paragraph(section.title, width, "bold")
     for before, block in zip([None, *blocks], blocks, strict=False):
         is_apart = isinstance(block, Heading | Table | Facts)
         if is_apart and before is not None and not isinstance(before, Heading | Text):
             found.append(Line())
-        found += _of_block(block, width, brief, ascii_only)
+        found += _of_block(block, width, ascii_only)
     return found
 
 
-def _of_block(block: Block, width: int, brief: bool, ascii_only: bool) -> list[Line]:
+def _of_block(block: Block, width: int, ascii_only: bool) -> list[Line]:
     found: list[Line] = []
     match block:
         case Heading():
@@ -148,17 +152,12 @@ def _of_block(block: Block, width: int, brief: bool, ascii_only: bool) -> list[L
             first, style = LOOKS[block.kind]
             found = _paragraph(block.text, width, style, first)
         case Facts():
-            # A screen's verdict and its bars say what the large ones do.
-            found = [] if block.large and brief else _table((), block.rows, width)
+            found = _table((), block.rows, width)
         case Table():
             caption = _paragraph(block.caption, width, "bold") if block.caption else []
             found = caption + _table(block.head, block.rows, width)
         case Bars():
             found = _bars(block, width, ASCII_BLOCKS if ascii_only else BLOCKS)
-        case Findings() if brief:
-            short = [_in_short(finding) for finding in block.found]
-            are_costs = any(cost for cost, _ in short)
-            found = _table((), short if are_costs else [(name,) for _, name in short], width)
         case Findings():
             for at, finding in enumerate(block.found, 1):
                 found += [*([Line()] if found else []), *_finding(at, finding, width)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loadeval.data.columns import Columns
+from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.report.blocks import (
     Bars,
     Chart,
@@ -21,7 +21,6 @@ from loadeval.report.blocks import (
 )
 
 MS = 1e6
-NAN = float("nan")
 FOLDER = "/home/user/projects/vision/experiments/2026-11"
 
 
@@ -149,23 +148,21 @@ MORE = Section(
 )
 
 
+def _beside(title: str, says: str, bars: list[tuple[str, str, Estimate]]) -> Chart:
+    columns = zip(("row", "series", "length"), zip(*bars, strict=True), strict=True)
+    table = Columns({name: np.array(column) for name, column in columns})
+    return Chart("real beside ideal", title, says, {"bars": table}, "images/s")
+
+
 def real_beside_ideal() -> Chart:
-    return Chart(
-        "real beside ideal",
+    return _beside(
         "Throughput",
         "Images per second of the run as it is, with ideal loading, and of the loader alone.",
-        {
-            "bars": Columns(
-                {
-                    "row": ["real", "ideal", "loader alone"],
-                    "series": ["real", "ideal", "loader"],
-                    "value": [727.0, 1503.0, 725.0],
-                    "low": [701.0, 1469.0, 667.0],
-                    "high": [753.0, 1539.0, NAN],
-                }
-            )
-        },
-        unit="images/s",
+        [
+            ("real", "real", Estimate(727.0, 701.0, 753.0)),
+            ("ideal", "ideal", Estimate(1503.0, 1469.0, 1539.0)),
+            ("loader alone", "loader", Estimate(725.0)),
+        ],
     )
 
 
@@ -173,43 +170,23 @@ def backends() -> Chart:
     rows = [
         ("torch.utils.data.DataLoader with Pillow", 727.0, 1503.0, 725.0),
         ("DALI", 1310.0, 1498.0, 4100.0),
-        ("SPDL", 1180.0, NAN, 1900.0),
+        ("SPDL", 1180.0, 1496.0, 1900.0),
     ]
-    return Chart(
-        "real beside ideal",
+    return _beside(
         "Backends under one training step",
         "Images per second of three backends, with ideal loading, and of each loader alone.",
-        {
-            "bars": Columns(
-                {
-                    "row": [row[0] for row in rows for _ in range(3)],
-                    "series": ["real", "ideal", "loader"] * 3,
-                    "value": [value for row in rows for value in row[1:]],
-                    "low": [value * 0.97 for row in rows for value in row[1:]],
-                    "high": [value * 1.04 for row in rows for value in row[1:]],
-                }
-            )
-        },
-        unit="images/s",
+        [
+            (name, series, Estimate(rate, rate * 0.97, rate * 1.04))
+            for name, *rates in rows
+            for series, rate in zip(("real", "ideal", "loader"), rates, strict=True)
+        ],
     )
 
 
-def time_per_batch() -> Chart:
-    return Chart(
-        "time per batch",
-        "Time per batch",
-        "A real batch takes 48.5 ms, of which 18.6 ms are waiting; an ideal one takes 21.3 ms.",
-        {
-            "parts": Columns(
-                {
-                    "row": ["real"] * 4 + ["ideal"],
-                    "part": ["step", "contention", "waiting", "epoch starts", "step"],
-                    "value": [21.3 * MS, 4.12 * MS, 18.6 * MS, 4.45 * MS, 21.3 * MS],
-                }
-            )
-        },
-        unit="duration",
-    )
+def time_per_batch() -> Bars:
+    (bars,) = (block for block in BATCH.blocks if isinstance(block, Bars))
+    says = "A real batch takes 48.5 ms, of which 18.6 ms are waiting; an ideal one takes 21.3 ms."
+    return replace(bars, title="Time per batch", says=says)
 
 
 def waits(count: int = 384, epoch: int = 32) -> Chart:
@@ -223,88 +200,68 @@ def waits(count: int = 384, epoch: int = 32) -> Chart:
     outlier = np.zeros(count, dtype=np.bool_)
     outlier[[count // 30 + 1, count - 20, count - 17]] = True
     wait_ns = np.where(outlier, 80 * MS, wait_ns).astype(np.int64)
-    time_s = np.cumsum(wait_ns + 22 * MS) / 1e9
-    return Chart(
-        "waits",
-        "Waits",
-        f"How long training waited for each of {count:,} batches.",
-        {
-            "batches": Columns(
-                {
-                    "time_s": time_s,
-                    "wait_ns": wait_ns,
-                    "arm": arm,
-                    "epoch": np.arange(count) // epoch,
-                    "batch": batch,
-                    "outlier": outlier,
-                }
-            )
-        },
-        span_s=(0.0, float(time_s[-1])),
-    )
+    batches = {
+        "request_ns": np.cumsum(wait_ns + 22_000_000) - wait_ns,
+        "wait_ns": wait_ns,
+        "arm": arm,
+        "epoch": np.arange(count) // epoch,
+        "batch": batch,
+        "outlier": outlier,
+    }
+    says = f"How long training waited for each of {count:,} batches."
+    return Chart("waits", "Waits", says, {"batches": Columns(batches)})
 
 
 def system_metrics(count: int = 150) -> Chart:
     """Waits above what was read meanwhile."""
-    chart, random = waits(), np.random.default_rng(8)
-    assert chart.span_s is not None
-    time_s = np.linspace(0.1, chart.span_s[1], count)
+    random, time_s = np.random.default_rng(8), np.linspace(0.1, 14.0, count)
     lines = [
-        ("GPU busy", "%", "GPU 0", 60 + 30 * np.sin(time_s)),
-        ("GPU busy", "%", "GPU 1", 50 + 30 * np.cos(time_s)),
-        ("CPU in use", "cores", "training process", 1 + random.random(count)),
-        ("CPU in use", "cores", "workers", 1.9 + 0.1 * random.random(count)),
-        ("memory of the workers", "GB", "workers", np.linspace(1.0, 1.4, count)),
+        ("gpu", "GPU 0", "busy_percent", 60 + 30 * np.sin(time_s)),
+        ("gpu", "GPU 1", "busy_percent", 50 + 30 * np.cos(time_s)),
+        ("host", "process", "cpu_cores", 1 + random.random(count)),
+        ("host", "workers", "cpu_cores", 1.9 + 0.1 * random.random(count)),
+        ("host", "machine", "memory_available_bytes", np.linspace(1.0e9, 1.4e9, count)),
     ]
-    readings = Columns(
-        {
-            "panel": np.repeat([line[0] for line in lines], count),
-            "unit": np.repeat([line[1] for line in lines], count),
-            "subject": np.repeat([line[2] for line in lines], count),
-            "time_s": np.tile(time_s, len(lines)),
-            "value": np.concatenate([line[3] for line in lines]),
-        }
-    )
-    return replace(
-        chart, title="Waits and system metrics", tables={**chart.tables, "readings": readings}
-    )
+    readings = {
+        (probe, subject): Columns({"time_ns": time_s * 1e9, quantity: values})
+        for probe, subject, quantity, values in lines
+    }
+    return replace(waits(), title="Waits and system metrics", readings=readings)
 
 
 def stages() -> Chart:
     """Two workers that load a batch each in turn, for a training process that waits for them."""
-    rows: list[tuple[str, str, float, float, int]] = []
-    for batch in range(24):
-        worker = batch % 2
-        begin = 0.044 * (batch // 2) + 0.02 * worker
-        fetched, collated = begin + 0.035 + 0.002 * (batch % 3), begin + 0.041
-        rows += [
-            (f"worker {worker}", "fetch", begin, fetched, batch),
-            (f"worker {worker}", "collate", fetched, collated, batch),
-            ("training", "waiting", collated - 0.012, collated, batch),
-            ("training", "step", collated, collated + 0.010, batch),
-        ]
-    rows.sort(key=lambda row: (row[0] == "training", row[0]))
-    names = ("lane", "what", "begin_s", "end_s", "batch")
+    batch = np.arange(24)
+    begin_ns = 44_000_000 * (batch // 2) + 20_000_000 * (batch % 2)
+    fetch_ns = 35_000_000 + 2_000_000 * (batch % 3)
+    ready_ns = begin_ns + 41_000_000
+    unknown = np.full(24, UNKNOWN)
+    names = ("index_ns", "pickle_start_ns", "pickle_ns", "received_ns", "receive_ns", "pin_ns")
+    batches = {
+        "worker": batch % 2,
+        "batch": batch,
+        "fetch_start_ns": begin_ns,
+        "fetch_ns": fetch_ns,
+        "collate_ns": ready_ns - begin_ns - fetch_ns,
+        "delivered_ns": ready_ns,
+        **dict.fromkeys(names, unknown),
+    }
+    stages = {
+        "label": ["indices", "fetch", "  shrink", "  decode", "collate", "receive"],
+        "stage": ["indices", "fetch", "fetch", "fetch", "collate", "receive"],
+        "ns": [41.3e3, 38.1 * MS, 23.9 * MS, 14.0 * MS, 3.85 * MS, 1.71 * MS],
+    }
     return Chart(
         "stages",
         "Inside the loader",
         "Fetching takes 86% of loading a batch. Below, epoch 3, batches 0 to 23: what each worker "
         "and the training process did when.",
         {
-            "stages": Columns(
-                {
-                    "label": ["indices", "fetch", "  shrink", "  decode", "collate", "receive"],
-                    "stage": ["indices", "fetch", "fetch", "fetch", "collate", "receive"],
-                    "value": [41.3e3, 38.1 * MS, 23.9 * MS, 14.0 * MS, 3.85 * MS, 1.71 * MS],
-                    "share": [0.0009, 0.864, 0.542, 0.318, 0.087, 0.039],
-                    "on_cpu": [NAN, 30.1 * MS, NAN, NAN, 3.0 * MS, NAN],
-                    "waiting_for_cpu": [NAN, 6.0 * MS, NAN, NAN, 0.5 * MS, NAN],
-                    "blocked": [NAN, 2.0 * MS, NAN, NAN, 0.35 * MS, NAN],
-                }
-            ),
-            "lanes": Columns({name: [row[at] for row in rows] for at, name in enumerate(names)}),
+            "stages": Columns({name: np.array(column) for name, column in stages.items()}),
+            "batches": Columns(batches),
+            "steps": Columns({"start_ns": ready_ns, "end_ns": ready_ns + 10_000_000}),
         },
-        unit="duration",
+        "duration",
     )
 
 
@@ -333,7 +290,7 @@ def worker_curve() -> Chart:
     )
 
 
-def every_chart() -> list[Chart]:
+def every_chart() -> list[Chart | Bars]:
     return [
         real_beside_ideal(),
         backends(),
@@ -365,7 +322,6 @@ def report() -> list[Section]:
                     ],
                 ),
                 real_beside_ideal(),
-                time_per_batch(),
             ],
         ),
         Section(

@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from loadeval.data.columns import Columns
 from loadeval.data.log import read_run
-from loadeval.report.blocks import Chart, Text
-from loadeval.report.build import inside, result_of, timeline, what_to_do
-from tests.builder import alternating
+from loadeval.report.blocks import Text
+from loadeval.report.build import inside, result_of, what_to_do
 from tests.runs import DEMO, SPDL
 
 
@@ -32,11 +30,3 @@ def test_the_limit_that_is_left_is_a_sentence(limit: str, says: str) -> None:
 def test_a_loader_with_operators_does_not_lack_stages() -> None:
     """SPDL's are known in place of stages, and nothing is said to be not measured."""
     assert not inside(result_of(read_run(SPDL))).blocks
-
-
-def test_what_stays_the_same_along_the_run_is_not_drawn() -> None:
-    """It is in the table of readings."""
-    read = Columns({"time_ns": [1, 2], "cpu_cores": [0.5, 1.5], "major_faults_per_s": [0.0, 0.0]})
-    run = replace(alternating(), readings={("host", "process"): read})
-    (chart,) = [block for block in timeline(result_of(run)).blocks if isinstance(block, Chart)]
-    assert set(chart.tables["readings"].panel) == {"cpu"}
