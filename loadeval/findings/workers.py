@@ -9,37 +9,17 @@ import numpy as np
 from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import ARMS
 from loadeval.estimate.stats import Estimate
-from loadeval.findings.engine import (
-    DIAGNOSE,
-    IN_PYTHON,
-    LARGE,
-    MATTERS,
-    MOSTLY,
-    TWICE,
-    Context,
-    Do,
-    Finding,
-    Set,
-    Skip,
-    explains_waiting,
-    rule,
-)
+from loadeval.findings import FEW, FEWEST_BATCHES, LARGE, MATTERS, MOSTLY, SLOWER_WORKER, TWICE
+from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Set, Skip, rule
 from loadeval.model.changes import Change
 from loadeval.model.costs import in_share
+from loadeval.model.model import ENOUGH
 from loadeval.words import counted, duration, number, share
 
-MOST_DOUBLED = 4
-"""A prefetch factor is doubled no more often: each batch in the queue takes memory."""
-ENOUGH = 0.98
-"""The least setting that comes so near the best is enough."""
-SLOWER_WORKER = 1.5
-"""A worker is slow that takes so many times as long as the median one."""
-FEWEST_BATCHES = 4
-"""A worker must have loaded so many batches before it is said to be slow."""
-GONE = 1e9
-"""So many times as fast: nothing is left of it."""
 TIMES = "times of real, ideal and loader-only batches"
 SIMULATED = "times of the stages inside the loader, and a simulation of it without this"
+WITHOUT_SLOW_SAMPLES = Change(costs={"slow samples": 1e9})
+"""So many times as fast: they take as long as others."""
 
 
 def best_workers(c: Context) -> Change:
@@ -63,14 +43,18 @@ def more_workers(c: Context) -> list[Set | Do]:
 
 
 def best_prefetch(c: Context) -> Change:
-    """The least prefetch factor, of twice the present one and so on, that comes near the best."""
+    """The least prefetch factor, of twice to 16 times the present one, that comes near the best.
+
+    No more, for each batch in the queue takes memory.
+    """
     if c.model is None or not c.loader.workers:
         return Change()
     now = c.model.settings["prefetch_factor"]
-    changes = [Change({"prefetch_factor": now << by}) for by in range(1, MOST_DOUBLED + 1)]
+    changes = [Change({"prefetch_factor": times * now}) for times in (2, 4, 8, 16)]
     gains = [c.model.simulate(change).value for change in changes]
-    enough = (gain >= ENOUGH * max(gains) for gain in gains)
-    return next(change for change, is_enough in zip(changes, enough, strict=True) if is_enough)
+    return next(
+        change for change, gain in zip(changes, gains, strict=True) if gain >= ENOUGH * max(gains)
+    )
 
 
 def deeper_queue(c: Context) -> list[Set | Do]:
@@ -188,7 +172,7 @@ def waiting(c: Context) -> Finding | None:
             sure=False,
             cost=c.waiting,
         )
-    if explains_waiting(c):
+    if c.explains_waiting:
         return None
     do = [Do(DIAGNOSE, f"{IN_PYTHON}: it times the loader alone, and looks inside")]
     says = f"Training waits {share(c.waiting)} of its time"
@@ -210,7 +194,7 @@ def _too_slow(c: Context, required: Estimate) -> Finding:
     says = f"The loader is too slow even on its own: it must be {required:times} faster to keep up."
     if c.model is not None:
         inside = c.stages
-        if not explains_waiting(c):  # else what to make cheaper is said with its line
+        if not c.explains_waiting:  # else what to make cheaper is said with its line
             parts = {part.name: part.share for part in inside.transforms}
             parts = parts or {line.place: line.share for line in inside.code}
             parts["collate"] = inside.collate_ns / max(c.work_ns, 1.0)
@@ -243,22 +227,18 @@ def _too_slow(c: Context, required: Estimate) -> Finding:
     )
 
 
-def without_slow_samples(_: Context) -> Change:
-    """Slow samples take as long as others."""
-    return Change(costs={"slow samples": GONE})
-
-
-def _indices(c: Context) -> str:
-    shown = sorted(c.stages.slow_samples, key=lambda each: (-each.times, -each.longest_ns))[:3]
-    return ", ".join(str(sample.index) for sample in shown)
+def _look_at_samples(c: Context) -> Do:
+    slow = sorted(c.stages.slow_samples, key=lambda each: (-each.times, -each.longest_ns))[:3]
+    indices = ", ".join(str(sample.index) for sample in slow)
+    because = "make them smaller, or leave them out"
+    return Do(f"look at samples {indices}", because, change=WITHOUT_SLOW_SAMPLES)
 
 
 @rule(
     "head-of-line blocking",
     source=SIMULATED,
     undo=lambda c: (
-        Change({"in_order": False})
-        + (without_slow_samples(c) if c.stages.slow_samples else Change())
+        Change({"in_order": False}) + (WITHOUT_SLOW_SAMPLES if c.stages.slow_samples else Change())
     ),
 )
 def head_of_line(c: Context) -> Finding | None:
@@ -279,8 +259,7 @@ def head_of_line(c: Context) -> Finding | None:
         because = "training then sees batches in another order; torch 2.6 or later"
         do.append(Set("in_order", True, False, because, Change({"in_order": False})))
     if c.stages.slow_samples:
-        because, change = "make them smaller, or leave them out", without_slow_samples(c)
-        do.append(Do(f"look at samples {_indices(c)}", because, change=change))
+        do.append(_look_at_samples(c))
     return Finding(
         f"Finished batches wait for slower ones before them: in {share(of_time)} of the time "
         "training waits while a later batch is ready.",
@@ -288,7 +267,7 @@ def head_of_line(c: Context) -> Finding | None:
     )
 
 
-@rule("slow samples", source=SIMULATED, undo=without_slow_samples)
+@rule("slow samples", source=SIMULATED, undo=lambda _: WITHOUT_SLOW_SAMPLES)
 def slow_samples(c: Context) -> Finding | None:
     """A few samples take far longer than the others.
 
@@ -300,19 +279,20 @@ def slow_samples(c: Context) -> Finding | None:
     what samples are like.
     """
     slow = c.stages.slow_samples
-    if not slow or c.model is None or head_of_line(c) is not None:
+    if not slow or c.model is None or c.found(head_of_line):
         return None
-    comes_again, change = any(sample.times > 1 for sample in slow), without_slow_samples(c)
+    comes_again = any(sample.times > 1 for sample in slow)
     part = float((c.model.costs["part slow samples"] > 0).mean())
-    if part > (MOSTLY if comes_again else 0.1):
+    if part > (MOSTLY if comes_again else FEW):
         return None
-    if not c.loses and (not comes_again or c.gained(change) < MATTERS):
+    if not c.loses and (not comes_again or c.gained(WITHOUT_SLOW_SAMPLES) < MATTERS):
         return None
-    because = "make them smaller, or leave them out"
+    look = _look_at_samples(c)
     return Finding(
         f"A few samples take up to {duration(slow[0].longest_ns)}, where a typical one takes "
-        f"{duration(c.stages.sample_ns or 0.0)}: those with index {_indices(c)}.",
-        [Do(f"look at samples {_indices(c)}", because, change=change if c.loses else None)],
+        f"{duration(c.stages.sample_ns or 0.0)}: those with index "
+        f"{look.says.removeprefix('look at samples ')}.",
+        [look if c.loses else Do(look.says, look.because)],
         sure=c.loses,
         cost=None if c.loses else 0.0,
     )
@@ -348,11 +328,9 @@ def balanced(c: Context) -> Change:
     if slow is None:
         return Change()
     worker, own_ns, others_ns = slow
-
-    def costs(before: Columns) -> Columns:
-        return in_share(before, np.where(before.worker == worker, others_ns / own_ns, 1.0))
-
-    return Change(costs=costs)
+    return Change(
+        costs=lambda costs: in_share(costs, np.where(costs.worker == worker, others_ns / own_ns, 1))
+    )
 
 
 @rule("slow worker", source=SIMULATED, undo=balanced)
@@ -387,20 +365,18 @@ def served_twice(c: Context) -> Finding | None:
 
     Excluded by one worker, and epochs of any other length.
     """
-    workers, length, steps = c.loader.workers or 0, c.loader.length, c.run.steps
+    workers, length = c.loader.workers or 0, c.loader.length
     if workers <= 1:
         return None
-    whole = [steps.where(epoch=end.epoch) for end in c.run.ends if end.cause == "exhausted"]
+    whole = [c.run.steps.where(epoch=end.epoch) for end in c.run.ends if end.cause == "exhausted"]
     if not whole:
         raise Skip("no epoch was served to its end")
-    most = max(len(epoch) for epoch in whole)
     if length:
+        most = max(map(len, whole))
         if abs(most - workers * length) > workers:  # the last batch of each may not be full
             return None
-        says = (
-            f"An epoch has {most:,} batches, {workers} times the {length:,} that the loader says "
-            "it has"
-        )
+        told = f"{workers} times the {length:,} that the loader says it has"
+        says = f"An epoch has {most:,} batches, {told}"
     else:
         if c.run.header.mode == "alternate" or c.loader.in_order is False:
             raise Skip("the loader does not say how long it is, nor which worker made a batch")
@@ -408,10 +384,8 @@ def served_twice(c: Context) -> Finding | None:
         turns = [epoch.nbytes[: len(epoch) // workers * workers] for epoch in whole]
         sizes = np.concatenate([each.reshape(-1, workers) for each in turns])
         if UNKNOWN in sizes or len(np.unique(sizes)) < FEWEST_BATCHES:
-            raise Skip(
-                "the loader does not say how long it is, and its batches do not differ enough in "
-                "size"
-            )
+            alike = "its batches do not differ enough in size"
+            raise Skip(f"the loader does not say how long it is, and {alike}")
         if not (sizes == sizes[:, :1]).all():
             return None
         says = "The batches of all workers have the same sizes, one for one"
@@ -444,13 +418,11 @@ def few_shards(c: Context) -> Finding | None:
     longest = max(len(part) for _, part in c.run.stages.by("epoch"))
     if not c.loses or idle <= 0 or longest < FEWEST_BATCHES * workers:
         return None
-    told = ""
-    if shards is not None and shards < workers:
-        told = f": the dataset has {counted(shards, 'shard')}"
+    has = f": the dataset has {counted(shards, 'shard')}" if shards and shards < workers else ""
     because = "of equal size; any more workers only take memory"
     because += f" ({made_by})" if made_by else ""
     return Finding(
-        f"{idle} of {workers} workers made no batch{told}.",
+        f"{idle} of {workers} workers made no batch{has}.",
         [Do(f"split the data into {workers} shards or more", because, change=all_load(c))],
     )
 
@@ -476,9 +448,8 @@ def uneven_shards(c: Context) -> Finding | None:
     for part in epochs:
         places, own = np.arange(len(part)), np.unique(part.worker[part.worker != UNKNOWN])
         last = [places[part.worker == worker].max() for worker in own.tolist()]
-        tails.append(places > min(last, default=len(part)))
-        if tails[-1].sum() < TWICE * len(own):
-            tails[-1][:] = False
+        tail = places > min(last, default=len(part))
+        tails.append(tail & (tail.sum() >= TWICE * len(own)))
     if sum(tail.any() for tail in tails) <= len(tails) / 2:
         return None
     parts, tail = Columns.concat(epochs), np.concatenate(tails)
@@ -486,11 +457,11 @@ def uneven_shards(c: Context) -> Finding | None:
     # an alternating run numbers batches otherwise than the loader.
     looked, place = steps.instrumented & (steps.arm == ARMS.index("real")), np.arange(len(steps))
     began = np.maximum.accumulate(np.where(looked, -1, place))
-    settled = np.flatnonzero(looked & (place - began > c.run.header.warmup))
-    steps = steps.take(np.union1d(c.rows, settled))
-    steps = steps.take(np.argsort(steps.request_ns, kind="stable"))
+    is_steady = looked & (place - began > c.run.header.warmup)
+    is_steady[c.rows] = True
     at = np.searchsorted(steps.request_ns, parts.delivered_ns, side="right") - 1
-    counts = (at >= 0) & (parts.delivered_ns <= (steps.request_ns + steps.wait_ns)[at])
+    counts = (at >= 0) & is_steady[at]
+    counts &= parts.delivered_ns <= (steps.request_ns + steps.wait_ns)[at]
     wait_ns = parts.delivered_ns - parts.requested_ns
     in_tail, before = wait_ns[tail & counts], wait_ns[~tail & counts]
     if min(len(in_tail), len(before)) < FEWEST_BATCHES:
