@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from importlib import import_module
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -130,7 +130,8 @@ class Diagnosis:
     limit: str = ""
 
 
-class Rule(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class rule:  # noqa: N801 - it decorates functions
     """A rule, by its name; `undo` is the change that takes away what it finds.
 
     What that costs is `of` these parts of the time lost. Findings of which the `turn` is first are
@@ -138,31 +139,19 @@ class Rule(NamedTuple):
     """
 
     name: str
+    _: KW_ONLY
     source: str
-    ask: Ask
-    undo: Undo | None
-    of: tuple[Part, ...]
-    turn: Turn
+    undo: Undo | None = None
+    of: tuple[Part, ...] = ("waiting",)
+    turn: Turn = "by gain"
 
-
-RULES: list[Rule] = []
-
-
-def rule(
-    name: str,
-    *,
-    source: str,
-    undo: Undo | None = None,
-    of: tuple[Part, ...] = ("waiting",),
-    turn: Turn = "by gain",
-) -> Callable[[Ask], Ask]:
-    """Makes a rule of a function, see Rule."""
-
-    def register(ask: Ask) -> Ask:
-        RULES.append(Rule(name, source, ask, undo, of, turn))
+    def __call__(self, ask: Ask) -> Ask:
+        """Register the function that is asked."""
+        RULES[ask] = self
         return ask
 
-    return register
+
+RULES: dict[Ask, rule] = {}
 
 
 class Context:
@@ -205,15 +194,12 @@ class Context:
     @property
     def explains_waiting(self) -> bool:
         """Whether a rule found what training waits for, and undoing that gains what matters."""
-        for each in RULES:
-            if each.undo is None or "waiting" not in each.of or each.turn == "last":
+        for ask, each in RULES.items():
+            found = self.found(ask) if each.undo and "waiting" in each.of else None
+            if each.undo is None or found is None or found.cost == 0:
                 continue
-            found = self.found(each.ask)
-            if found is None or found.cost == 0:
-                continue
-            if self.model is None or found.cost is not None:
-                return True
-            if self.gained(each.undo(self)) >= MATTERS:
+            is_told = self.model is None or found.cost is not None
+            if is_told or self.gained(each.undo(self)) >= MATTERS:
                 return True
         return False
 
@@ -322,15 +308,15 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
     """
     for room in ROOMS:
         import_module(f"loadeval.findings.{room}")
-    # Whichever of them was imported first.
-    RULES.sort(key=lambda each: ROOMS.index(each.ask.__module__.rpartition(".")[2]))
+    # Whichever file was imported first.
+    asks = sorted(RULES, key=lambda ask: ROOMS.index(ask.__module__.rpartition(".")[2]))
     if ideal is None and real.header.mode == "replay":
         why = "the run replayed, and loaded nothing"
-        return Diagnosis((), (), (), {each.name: why for each in RULES})
+        return Diagnosis((), (), (), {RULES[ask].name: why for ask in asks})
     c = Context(real, ideal, others)
-    found, nothing, skipped = list[tuple[Rule, Finding]](), list[str](), dict[str, str]()
-    for each in RULES:
-        answer = c.answer(each.ask)
+    found, nothing, skipped = list[tuple[rule, Finding]](), list[str](), dict[str, str]()
+    for ask in asks:
+        each, answer = RULES[ask], c.answer(ask)
         if isinstance(answer, Finding):
             found.append((each, replace(answer, rule=each.name, source=each.source)))
         elif answer is None:
@@ -344,7 +330,7 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
     return Diagnosis(tuple(findings), tuple(actions), tuple(nothing), skipped, limit)
 
 
-def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:
+def _costs(c: Context, found: list[tuple[rule, Finding]]) -> list[Finding]:  # noqa: C901 - one sum
     """The findings, the costliest first, each with the time that those before it left.
 
     Those whose time others have are gone. Those without a cost come after the others.
@@ -360,9 +346,9 @@ def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:
     elif c.gap.lost_share is not None:  # where some part gains time, the others lose less in all
         most = max(c.gap.lost_share.value, 0.0) / max(sum(lost.values()), MATTERS)
         lost = {part: share * min(most, 1.0) for part, share in lost.items()}
-    left, total, slower = dict(lost), sum(lost.values()), lost["contention"]
+    left = dict(lost)
 
-    def alone(each: Rule, finding: Finding) -> float | None:
+    def alone(each: rule, finding: Finding) -> float | None:
         """What it costs by itself; None where nobody knows."""
         if finding.cost is not None:  # of the steady state, but for starts
             return finding.cost * (1 if "epoch starts" in each.of else 1 - of_starts) or None
@@ -370,7 +356,7 @@ def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:
             return None
         return c.waiting or None if c.model is None else c.gained(each.undo(c))
 
-    def place(known: tuple[Rule, Finding, float | None]) -> tuple[int, float]:
+    def place(known: tuple[rule, Finding, float | None]) -> tuple[int, float]:
         each, finding, cost = known
         # Of two that are alike, what a setting mends comes first.
         by_setting = bool(finding.do) and isinstance(finding.do[0], Set)
@@ -378,24 +364,24 @@ def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:
         return turn, -(cost or 0.0) * (1 + LARGE * by_setting)
 
     findings, undone, reached = list[Finding](), Change(), 0.0
-    for each, finding, cost in sorted(((*pair, alone(*pair)) for pair in found), key=place):
-        if cost is None:
+    for each, finding, by_itself in sorted(((*pair, alone(*pair)) for pair in found), key=place):
+        if by_itself is None:
             findings.append(replace(finding, cost=None))
             continue
         is_last = each.turn == "last"
-        if cost < MATTERS and not is_last and not c.is_log:
+        if by_itself < MATTERS and not is_last and not c.is_log:
             continue
         both = undone + each.undo(c) if each.undo and c.model else undone
-        if finding.cost is None and c.model is not None:
-            cost = max(c.gained(both) - reached, 0.0)
-        within = _within(c, each, left, slower, both)
-        cost = min(cost, sum(within.values()))
-        is_told = sum(each.cost or 0.0 for each in findings) >= ACCOUNTED * total
+        gained = c.gained(both)
+        is_simulated = finding.cost is None and c.model is not None
+        within = _within(c, each, lost["contention"], left, both)
+        cost = min(max(gained - reached, 0.0) if is_simulated else by_itself, sum(within.values()))
+        is_told = sum(each.cost or 0.0 for each in findings) >= ACCOUNTED * sum(lost.values())
         if cost < (MATTERS if is_last and is_told else WORTH):
             if c.is_log:  # nothing tells which of them it is that costs
                 findings.append(replace(finding, cost=None))
             continue
-        undone, reached, rest = both, c.gained(both), cost
+        undone, reached, rest = both, gained, cost
         for part, most in within.items():
             taken = min(rest, most)
             left[part], rest = left[part] - taken, rest - taken
@@ -405,7 +391,7 @@ def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:
 
 
 def _within(
-    c: Context, each: Rule, left: Mapping[Part, float], slower: float, undone: Change
+    c: Context, each: rule, slower: float, left: Mapping[Part, float], undone: Change
 ) -> dict[Part, float]:
     """How much of each part of the time a finding may have at most.
 
@@ -426,10 +412,10 @@ def _within(
 
 def _first() -> set[str]:
     """The rules that are undone before others."""
-    return {each.name for each in RULES if each.turn == "first"}
+    return {each.name for each in RULES.values() if each.turn == "first"}
 
 
-def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:
+def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  # noqa: C901
     """What to do, the largest gain first; what is not predicted comes last. And what limits then.
 
     Each is simulated on top of those before it, what mends the first findings before all others.
@@ -446,10 +432,14 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:
     while left and model is not None:
         tried = [(model.simulate(done + change), do, rules) for do, rules, change in left]
         most = max(speedup.value for speedup, *_ in tried)
-        alike = [each for each in tried if each[0].value >= most - LARGE * abs(most - reached)]
+        least = most - LARGE * abs(most - reached)  # of what gains alike a setting comes first
         speedup, do, rules = min(
-            [each for each in tried if first & set(each[2])] or alike,
-            key=lambda each: not isinstance(each[1], Set),
+            tried,
+            key=lambda each: (
+                not first & set(each[2]),
+                each[0].value < least,
+                not isinstance(each[1], Set),
+            ),
         )
         left = [each for each in left if each[0] is not do]
         if speedup.value < reached * (1 + WORTH) or round(speedup.bounds[0], 2) <= 1:

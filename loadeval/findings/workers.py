@@ -51,10 +51,8 @@ def best_prefetch(c: Context) -> Change:
         return Change()
     now = c.model.settings["prefetch_factor"]
     changes = [Change({"prefetch_factor": times * now}) for times in (2, 4, 8, 16)]
-    gains = [c.model.simulate(change).value for change in changes]
-    return next(
-        change for change, gain in zip(changes, gains, strict=True) if gain >= ENOUGH * max(gains)
-    )
+    most = max(c.model.simulate(change).value for change in changes)
+    return next(each for each in changes if c.model.simulate(each).value >= ENOUGH * most)
 
 
 def deeper_queue(c: Context) -> list[Set | Do]:
@@ -164,57 +162,57 @@ def waiting(c: Context) -> Finding | None:
         return None
     if required is not None and c.model is None and in_stalls(c) <= LARGE:
         typical = duration(float(np.median(c.batches.wait_ns)))
-        because = "a deeper prefetch does not help"
         return Finding(
             "The loader alone is fast enough, but training waits about equally long for every "
             f"batch, typically {typical}: each has a fixed cost, and the queue is not empty.",
-            [Do("send fewer and larger tensors, or fewer bytes", because)],
+            [
+                Do(
+                    "send fewer and larger tensors, or fewer bytes",
+                    "a deeper prefetch does not help",
+                )
+            ],
             sure=False,
             cost=c.waiting,
         )
     if c.explains_waiting:
         return None
-    do = [Do(DIAGNOSE, f"{IN_PYTHON}: it times the loader alone, and looks inside")]
     says = f"Training waits {share(c.waiting)} of its time"
+    if required is not None:
+        says = f"{says}, though the loader alone is fast enough."
+        return Finding(says, sure=False, cost=c.waiting)
+    says += ". Whether the loader is too slow or its queue too shallow was not measured."
     if c.is_log:
         says = (
             f"Training waits for batches {share(c.waiting)} of its time. What it would gain "
             "without these waits was not measured: it may be less or more."
         )
-    elif required is not None:
-        says, do = f"{says}, though the loader alone is fast enough.", []
-    else:
-        says += ". Whether the loader is too slow or its queue too shallow was not measured."
-    return Finding(says, do, sure=required is None and not c.is_log, cost=c.waiting)
+    do = Do(DIAGNOSE, f"{IN_PYTHON}: it times the loader alone, and looks inside")
+    return Finding(says, [do], sure=not c.is_log, cost=c.waiting)
 
 
 def _too_slow(c: Context, required: Estimate) -> Finding:
     """What is said of a loader that must become faster by `required`."""
-    do = more_workers(c)
+    do, inside, left = more_workers(c), c.model and c.stages, c.cpus.left
     says = f"The loader is too slow even on its own: it must be {required:times} faster to keep up."
-    if c.model is not None:
-        inside = c.stages
-        if not c.explains_waiting:  # else what to make cheaper is said with its line
-            parts = {part.name: part.share for part in inside.transforms}
-            parts = parts or {line.place: line.share for line in inside.code}
-            parts["collate"] = inside.collate_ns / max(c.work_ns, 1.0)
-            named = sorted(
-                (name for name in parts if parts[name] >= MATTERS), key=parts.__getitem__
-            )
-            most = ", ".join(f"{name} {share(parts[name])}" for name in named[:-4:-1])
-            do.append(Do("make loading cheaper", f"most of it is in {most}" if most else ""))
-        cpu_ns = inside.cpu_ns or 0.0
-        if c.cpus.are_busy and cpu_ns >= MOSTLY * c.work_ns:
-            says = (
-                f"Loading takes {duration(cpu_ns)} of CPU a batch, and no CPU is free: the loader "
-                f"must be {required:times} faster to keep up."
-            )
-    elif not do:
+    if inside and not c.explains_waiting:  # else what to make cheaper is said with its line
+        parts = {part.name: part.share for part in inside.transforms}
+        parts = parts or {line.place: line.share for line in inside.code}
+        parts["collate"] = inside.collate_ns / max(c.work_ns, 1.0)
+        named = [name for name in parts if parts[name] >= MATTERS]
+        named = sorted(named, key=lambda name: -parts[name])[:3]
+        most = ", ".join(f"{name} {share(parts[name])}" for name in named)
+        do.append(Do("make loading cheaper", f"most of it is in {most}" if most else ""))
+    if inside and c.cpus.are_busy and (inside.cpu_ns or 0.0) >= MOSTLY * c.work_ns:
+        says = (
+            f"Loading takes {duration(inside.cpu_ns or 0.0)} of CPU a batch, and no CPU is free: "
+            f"the loader must be {required:times} faster to keep up."
+        )
+    if not inside and not do:
         because = "how many CPUs were free was not measured"
         if c.cpus.are_busy:
             because = f"no CPU is free of the {c.cpus.usable} that training may use"
-        elif c.cpus.left is not None:
-            because = f"{number(c.cpus.left)} CPUs are left for workers"
+        elif left is not None:
+            because = f"{number(left)} CPUs are left for workers"
         name = c.setting("num_workers")
         more = f"{name} above {c.loader.workers}" if name else "more workers or threads"
         do = [Do(f"try {more}, or make loading cheaper", because)]
@@ -419,8 +417,8 @@ def few_shards(c: Context) -> Finding | None:
     if not c.loses or idle <= 0 or longest < FEWEST_BATCHES * workers:
         return None
     has = f": the dataset has {counted(shards, 'shard')}" if shards and shards < workers else ""
-    because = "of equal size; any more workers only take memory"
-    because += f" ({made_by})" if made_by else ""
+    made = f" ({made_by})" if made_by else ""
+    because = f"of equal size; any more workers only take memory{made}"
     return Finding(
         f"{idle} of {workers} workers made no batch{has}.",
         [Do(f"split the data into {workers} shards or more", because, change=all_load(c))],
@@ -446,10 +444,10 @@ def uneven_shards(c: Context) -> Finding | None:
         raise Skip("no epoch was served to its end")
     tails = list[np.ndarray]()
     for part in epochs:
-        places, own = np.arange(len(part)), np.unique(part.worker[part.worker != UNKNOWN])
-        last = [places[part.worker == worker].max() for worker in own.tolist()]
-        tail = places > min(last, default=len(part))
-        tails.append(tail & (tail.sum() >= TWICE * len(own)))
+        place = np.arange(len(part))
+        last = [place[part.worker == worker].max() for worker in {*part.worker} - {UNKNOWN}]
+        tail = place > min(last, default=len(part))
+        tails.append(tail & (tail.sum() >= TWICE * len(last)))
     if sum(tail.any() for tail in tails) <= len(tails) / 2:
         return None
     parts, tail = Columns.concat(epochs), np.concatenate(tails)
@@ -472,9 +470,8 @@ def uneven_shards(c: Context) -> Finding | None:
     cost = lost_ns / (step_ns + before_ns + lost_ns)
     if cost < MATTERS:
         return None
-    because = f"shards of equal size, and a multiple of {workers} of them"
-    if shards is not None and shards % workers:
-        because += f": {shards} cannot be divided evenly"
+    odd = f": {shards} cannot be divided evenly" if shards and shards % workers else ""
+    because = f"shards of equal size, and a multiple of {workers} of them{odd}"
     return Finding(
         f"Some workers end early: the last {share(float(tail.mean()))} of an epoch's batches come "
         f"from fewer of the {workers} workers. Training waits {duration(tail_ns)} for each of "
