@@ -16,7 +16,7 @@ DOMINATES = 0.4  # of fetching and collating: what takes so much is named for it
 BLOCKED = 0.4  # of the same: workers that are blocked so long do not lack CPUs
 LARGE = 0.2  # of waiting, of an epoch, of the loader's time: it is told; within it gains are alike
 WAITS_FOR_CPU = 0.15  # of a worker's time: it could run so long, and has no CPU
-FEW = 0.1  # of the batches: what happens in more of them is not out of the ordinary
+FEW = 0.1  # of the batches: what more of them do is usual; of a CPU: using less is doing nothing
 
 # Ratios.
 TWICE = 2.0  # as much is more than usual (SageMaker's PT_dataloader_analysis); what is asked for
@@ -28,7 +28,6 @@ SIGNIFICANT = 3.3  # standard errors: by chance once in a thousand times
 FEWEST_LOGGED = 8  # steady batches, before a log by itself says why training waits
 FEWEST_BATCHES = 4  # of a worker, of a tail, of sizes that differ
 FEWEST_STALLS = 3  # fewer are hardly more than chance
-FEWEST_READINGS = 2  # of Python's lock in an arm
 FEWEST_LOADERS = 5  # epochs that are broken off, before a loader is said to be made anew each time
 PARTS = 20  # stretches of a run, by whose medians a change is told
 
@@ -40,5 +39,5 @@ COPIED_BYTES = 16_000_000  # Python itself, and what it imports, make a worker c
 FEW_TENSORS_BYTES = 1000  # some five tensors are pickled to so many: two hundred bytes each
 PIPE_BYTES_PER_NS = 0.4  # the slowest way of passing a batch: arrays through a pipe, 0.41 GB/s
 STREAM_BYTES_PER_NS = 0.02  # slower is waiting for answers; one connection brings 50 to 100 MB/s
-MANY_CPUS, SOME_CPUS = 0.5, 0.1  # in use by others: it is told; by threads: these load
+MANY_CPUS = 0.5  # in use by others
 GPU_BUSY_PERCENT = 70.0  # with ideal loading: if kernels run for less, the step is what is slow

@@ -9,14 +9,7 @@ import numpy as np
 from loadeval.data.columns import Columns
 from loadeval.findings import BLOCKED, DOMINATES, MOSTLY, STREAM_BYTES_PER_NS, TWICE
 from loadeval.findings.engine import Context, Do, Finding, rule
-from loadeval.findings.inside import (
-    collates,
-    opens_no_file,
-    shorter,
-    tokenises,
-    waits_for_workers,
-    without,
-)
+from loadeval.findings.inside import collates, shorter, tokenises, waits_for_workers, without
 from loadeval.findings.workers import few_shards, more_workers
 from loadeval.inside.code import FUTEX, awaits_threads, blockage
 from loadeval.words import duration, share, size
@@ -39,10 +32,10 @@ def by(c: Context) -> str | None:
     return blockage(c.stages, c.loader.workers or 0, c.blocked)
 
 
-def where(c: Context) -> tuple[str | None, str]:
+def place_of(c: Context) -> tuple[str | None, str]:
     """The line of the program that is blocked most, if one was seen; and words for it."""
     line = c.stages.blocked_line
-    return (None, "a place not seen") if line is None else (line.place, line.place)
+    return (line.place, line.place) if line else (None, "a place not seen")
 
 
 @rule("lock", source=KERNEL, undo=lambda _: UNBLOCKED)
@@ -57,10 +50,10 @@ def lock(c: Context) -> Finding | None:
     """
     if by(c) != "lock":
         return None
-    line, (place, seen_at) = c.stages.blocked_line, where(c)
-    kernel = line.blocked_in if line and line.blocked_in else "not known"
+    line, (place, seen_at) = c.stages.blocked_line, place_of(c)
+    kernel = (line and line.blocked_in) or "not known"
     because = "open the file or database once in each worker, or hold it for a shorter time"
-    if opens_no_file(c):  # each may have its own already
+    if c.opens_no_file:  # each may have its own already
         because = "hold it for a shorter time, or give each worker a copy"
     return Finding(
         f"Workers are blocked {share(c.blocked)} of their time by a lock that they share, at "
@@ -101,10 +94,9 @@ def storage_latency(c: Context) -> Finding | None:
     """
     if by(c) != "other" or c.found(few_shards):
         return None
-    network = _network(c)
-    if network is not None:
+    if (network := _network(c)) is not None:
         return network
-    line, (place, seen_at) = c.stages.blocked_line, where(c)
+    line, (place, seen_at) = c.stages.blocked_line, place_of(c)
     slow = "storage, the network or another process is slow to answer"
     says = (
         f"Loading is blocked {share(c.blocked)} of its time, neither on a CPU nor waiting for one, "
@@ -125,15 +117,14 @@ def _network(c: Context) -> Finding | None:
 
     It is none, too, where nobody read how many bytes the machine received.
     """
-    inside, line, (place, seen_at) = c.stages, c.stages.blocked_line, where(c)
+    inside, line, (place, seen_at) = c.stages, c.stages.blocked_line, place_of(c)
     in_client = sum(call.share for call in inside.calls if CLIENTS.fullmatch(call.function))
     in_socket = line is not None and line.blocked_in.startswith(SOCKETS)
     counted = c.run.stages.samples[c.run.stages.samples > 0]
     read = c.run.readings.get(("host", "machine"), Columns({}))
     rates = read.get("received_bytes_per_s", np.empty(0))
-    if (not in_socket and in_client < DOMINATES) or np.isnan(rates).all():
-        return None
-    if not len(counted) or c.gap.real is None:
+    is_it = (in_socket or in_client >= DOMINATES) and not np.isnan(rates).all()
+    if not is_it or not len(counted) or c.gap.real is None:
         return None
     received = float(np.nanmean(rates) * (read.time_ns[-1] - read.time_ns[0]) / 1e9)
     samples, batch_bytes = float(counted.mean()), received / len(c.run.stages)

@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 from loadeval.data.run import ARMS
-from loadeval.findings import (
-    FEWEST_READINGS,
-    LOCK_NS,
-    LOCK_WAIT,
-    MANY_CPUS,
-    MATTERS,
-    MOSTLY,
-    SOME_CPUS,
-    WAITS_FOR_CPU,
-)
+from loadeval.findings import FEW, LOCK_NS, LOCK_WAIT, MANY_CPUS, MATTERS, MOSTLY, WAITS_FOR_CPU
 from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
 from loadeval.findings.workers import balanced, lacks_cpu, slow_worker_of
 from loadeval.inside.operators import Threads, operators, threads
@@ -139,9 +130,7 @@ def confined(c: Context) -> Finding | None:
 
 @rule(
     "oversubscription",
-    source=(
-        "run-queue time of the workers; the warning that PyTorch gives for more workers than CPUs"
-    ),
+    source="run-queue time of workers; the warning that PyTorch gives for more of them than CPUs",
     undo=lambda _: Change(
         {"cpus": None, "others_cpus": 0.0},
         lambda costs: costs.replace(run_queue_ns=0 * costs.run_queue_ns),
@@ -163,10 +152,9 @@ def oversubscription(c: Context) -> Finding | None:
     if c.model is not None and c.stages.run_queue_ns is not None:
         part = c.stages.run_queue_ns / max(c.work_ns, 1.0)
         return _waiting_for_cpus(c, part) if part >= WAITS_FOR_CPU and c.loses else None
-    if workers is None:
-        raise Skip("the loader's number of workers is not known")
-    if usable is None:
-        raise Skip("the number of usable CPUs is not known")
+    if workers is None or usable is None:
+        what = "loader's number of workers" if workers is None else "number of usable CPUs"
+        raise Skip(f"the {what} is not known")
     idle = not c.cpus.are_busy and computing is not None and computing < MOSTLY * usable
     if workers <= usable or idle or c.found(slow_operator):  # then most of them wait for it
         return None
@@ -182,13 +170,12 @@ def oversubscription(c: Context) -> Finding | None:
 
 def _waiting_for_cpus(c: Context, part: float) -> Finding | None:
     """What is said of workers that wait for a CPU for this part of their work."""
-    inside, workers, usable = c.stages, c.loader.workers or 0, c.cpus.usable
-    pickle = inside.share_of("pickle")  # in a thread that each worker has
-    beside_ns = (inside.other_cpu_ns or 0.0) - (pickle.work_ns if pickle else 0.0)
+    workers, usable, others, cost = c.loader.workers or 0, c.cpus.usable, c.cpus.competing, None
+    pickle = c.stages.share_of("pickle")  # in a thread that each worker has
+    beside_ns = (c.stages.other_cpu_ns or 0.0) - (pickle.work_ns if pickle else 0.0)
     # With OMP_NUM_THREADS=1, what does not read it must compute as much as the fetching thread.
     least = 1.0 if c.run.header.environment.get("omp_num_threads") == 1 else MOSTLY
-    others, cost = c.cpus.competing, None
-    if workers and beside_ns >= least * (inside.cpu_ns or 0.0) > 0:
+    if workers and beside_ns >= least * (c.stages.cpu_ns or 0.0) > 0:
         because = "torch.set_num_threads(1), cv2.setNumThreads(0), TOKENIZERS_PARALLELISM=false"
         do: Set | Do = Do("try OMP_NUM_THREADS=1: let each worker compute in one thread", because)
     elif others >= MANY_CPUS:
@@ -266,7 +253,7 @@ def python_lock(c: Context) -> Finding | None:
     loading_cpus = sum(
         max((use.cpu_cores["real"] or 0.0) - (use.cpu_cores["ideal"] or 0.0), 0.0) for use in beside
     )
-    steps_suffer = loading_cpus >= SOME_CPUS and c.contention >= MATTERS
+    steps_suffer = loading_cpus >= FEW and c.contention >= MATTERS
     in_processes = c.loader.start_method is not None or c.loader.persistent_workers is not None
     if (in_processes or c.loader.workers == 0) and not steps_suffer:
         return None
@@ -277,12 +264,10 @@ def python_lock(c: Context) -> Finding | None:
     if not c.loses or c.loads_on_request:
         return None
     real, ideal = report.lock_wait["real"], report.lock_wait["ideal"]
-    read = [0 if wait is None else wait.readings for wait in (real, ideal)]
-    if real is None or ideal is None or min(read) < FEWEST_READINGS:
-        raise Skip(
-            f"the wait for Python's lock was read {min(read)} times in an arm, and "
-            f"{FEWEST_READINGS} are needed; let it run longer"
-        )
+    read = min(wait.readings if wait else 0 for wait in (real, ideal))
+    if real is None or ideal is None or read <= 1:
+        few = f"{read} times in an arm, and 2 are needed"
+        raise Skip(f"the wait for Python's lock was read {few}; let it run longer")
     held = real.wait_ns >= max(LOCK_NS, LOCK_WAIT * ideal.wait_ns)
     stopped_ns, queued_ns = _longer_ns(c, report)
     often = steps_suffer and slower is not None and stopped_ns >= MOSTLY * slower.value

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.estimate.cpus import cpus
@@ -291,6 +292,12 @@ class Context:
         if self.model is not None:
             return self.model.blocked
         return (self.stages.blocked_ns or 0.0) / max(self.work_ns, 1.0)
+
+    @property
+    def opens_no_file(self) -> bool:
+        """Whether it was seen that loading opens no file."""
+        known = self.run.stages.opened_files[self.run.stages.opened_files != UNKNOWN]
+        return len(known) > 0 and not known.any()
 
     def setting(self, name: str) -> str | None:
         """What the user calls a setting of the loader; None where it has none of the kind."""

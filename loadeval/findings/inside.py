@@ -111,12 +111,6 @@ def less(part: float) -> Change:
     return Change(costs=lambda costs: in_share(costs, 1 - min(part, 1.0)))
 
 
-def opens_no_file(c: Context) -> bool:
-    """Whether it was seen that loading opens no file."""
-    known = c.run.stages.opened_files[c.run.stages.opened_files != UNKNOWN]
-    return len(known) > 0 and not known.any()
-
-
 def waits_for_workers(c: Context) -> bool:
     """Whether training waits for workers that fetch and collate."""
     return c.loses and c.charged("fetch", "collate") >= LARGE
@@ -311,7 +305,7 @@ def data_format(c: Context) -> Finding | None:
             f"its time in {form.name}."
         )
     do, because = OF_FORMAT[form.form]
-    if "opened" in form.form and opens_no_file(c):
+    if "opened" in form.form and c.opens_no_file:
         do, because = IN_ORDER
     place = form.name.partition(" > ")[0]
     return Finding(says, [Do(do, because, place, less(form.share)), *more_workers(c)])
