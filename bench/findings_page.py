@@ -61,7 +61,7 @@ def rules() -> str:
 
 
 def _rule(ask: Ask, example: Finding | None) -> str:
-    what, *why = re.split(r"\n\s*\n", inspect.getdoc(ask) or "")
+    what, *why = re.split(r"\n+(?=Shown by|Excluded by)", inspect.getdoc(ask) or "")
     lines = [f"#### {RULES[ask].name}\n", f"{_one_line(what)}\n"]
     lines += ["- " + re.sub("^(Shown|Excluded) by", r"**\1 by**", _one_line(each)) for each in why]
     if example is not None:

@@ -44,7 +44,6 @@ def lock(c: Context) -> Finding | None:
 
     Shown by workers that are blocked for 40% of their work where the kernel names a lock, or that
     work one at a time.
-
     Excluded by a lock that threads of the same worker hold, and a disk, where 30% of the bytes come
     from it.
     """
@@ -89,7 +88,6 @@ def storage_latency(c: Context) -> Finding | None:
 
     Shown by workers that are blocked for 40% of their work, and not by a lock or the disk; by the
     network where the kernel or the functions called say so.
-
     Excluded by a collate function or tokeniser that takes 40%, and workers that have no shard.
     """
     if by(c) != "other" or c.found(few_shards):

@@ -25,7 +25,6 @@ def contention(c: Context) -> Finding | None:
     """Loading takes CPUs, memory bandwidth or the GPU from the step.
 
     Shown by steps that are slower than with ideal loading, by 5% of the time and beyond chance.
-
     Excluded by Python's lock, and other findings in as far as what they name is most of what
     loading computes.
     """
@@ -87,7 +86,6 @@ def confined(c: Context) -> Finding | None:
 
     Shown by the affinity of workers, which leaves out CPUs; or of one worker, which is slow and
     waits for a CPU.
-
     Excluded by as many CPUs as workers, and one for training where it may use no other. It has no
     cost where it was so from the start, and may be intended.
     """
@@ -143,7 +141,6 @@ def oversubscription(c: Context) -> Finding | None:
 
     Shown by workers that could run, but wait for a CPU 15% of their work. Where that was not read,
     by more workers than CPUs, without a cost.
-
     Excluded by workers that are kept from CPUs that there are, and CPUs of which half are idle.
     """
     workers, usable, computing = c.loader.workers, c.cpus.usable, c.cpus.computing
@@ -208,7 +205,6 @@ def slow_operator(c: Context) -> Finding | None:
     """One stage of the loader's pipeline keeps the others waiting.
 
     Shown by a stage of SPDL, or by threads of its pipeline, that are busy 80% of the time.
-
     Excluded by nothing that is lost in waiting.
     """
     report = operators(c.run)
@@ -240,7 +236,6 @@ def python_lock(c: Context) -> Finding | None:
 
     Shown by a wait for the lock of 0.5 ms that is three times as long as with ideal loading; or
     steps that stop though they have a CPU, for half of what they are slower.
-
     Excluded by loading in processes, unless threads beside them compute only while batches are
     loaded, and steps are slower.
     """

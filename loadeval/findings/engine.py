@@ -287,8 +287,13 @@ class Context:
         return self.stages.fetch_ns + self.stages.collate_ns
 
     @property
+    def collating(self) -> float:
+        """The share of that in which it collates."""
+        return self.stages.collate_ns / max(self.work_ns, 1.0)
+
+    @property
     def blocked(self) -> float:
-        """The share of that in which it is neither on a CPU nor waiting for one."""
+        """The share of it in which it is neither on a CPU nor waiting for one."""
         if self.model is not None:
             return self.model.blocked
         return (self.stages.blocked_ns or 0.0) / max(self.work_ns, 1.0)

@@ -15,7 +15,6 @@ def unpinned_memory(c: Context) -> Finding | None:
     """Batches lie in memory that the GPU cannot read by itself.
 
     Shown by CUDA in use, and a loader that does not pin.
-
     Excluded by batches that are on the device already.
     """
     if not (c.run.steps.gpu_idle_ns != UNKNOWN).any():
@@ -38,7 +37,6 @@ def hidden_waits(c: Context) -> Finding | None:
     """Training waits, and its GPU has work meanwhile.
 
     Shown by a GPU that was idle for under half of the waiting.
-
     Excluded by waiting for under 1% of the time.
     """
     steps = c.run.steps.take(steady(c.run, "real") & (c.run.steps.gpu_idle_ns != UNKNOWN))
@@ -60,7 +58,6 @@ def idle_gpu(c: Context) -> Finding | None:
     """Loading is not the limit, and the GPU is idle all the same.
 
     Shown by kernels that run for under 70% of the time with ideal loading.
-
     Excluded by 5% of the time that may be lost to loading.
     """
     c.needs_ideal()

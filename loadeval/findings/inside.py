@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TypeAlias
 
 import numpy as np
 
@@ -94,6 +95,9 @@ OF_FORMAT = {
 """By the form of the data: what to do, and why."""
 
 
+Part: TypeAlias = TransformTime | CodeLine | LibraryCall | SlowFormat
+
+
 def shorter(times: float, *names: str) -> Change:
     """These costs are so many times smaller."""
     return Change(
@@ -106,9 +110,10 @@ def without(*names: str) -> Change:
     return shorter(np.inf, *names)
 
 
-def less(part: float) -> Change:
-    """Fetching and collating without a part of it."""
-    return Change(costs=lambda costs: in_share(costs, 1 - min(part, 1.0)))
+def less(part: float | Part | None) -> Change:
+    """Fetching and collating without a part of it, or a share."""
+    of_it = part if isinstance(part, float) else part.share if part else 0.0
+    return Change(costs=lambda costs: in_share(costs, 1 - min(of_it, 1.0)))
 
 
 def waits_for_workers(c: Context) -> bool:
@@ -151,7 +156,7 @@ def format_of(c: Context) -> SlowFormat | None:
 def tokenising_of(c: Context) -> tuple[float, str]:
     """The share of tokenising in loading, by lines, calls or transforms; and where it is."""
     inside = c.stages
-    named: list[list[tuple[str, CodeLine | LibraryCall | TransformTime]]] = [
+    named: list[list[tuple[str, Part]]] = [
         [(f"{line.function} {line.leaf}", line) for line in inside.code],
         [(call.function, call) for call in inside.calls],
         [(part.name, part) for part in inside.transforms],
@@ -175,20 +180,15 @@ def tokenises(c: Context) -> bool:
 
 def collates(c: Context) -> bool:
     """Whether training waits for workers that collate for a large part of their time."""
-    return waits_for_workers(c) and c.stages.collate_ns >= DOMINATES * c.work_ns > 0
+    return waits_for_workers(c) and c.collating >= DOMINATES
 
 
-@rule(
-    "slow transform",
-    source=SIMULATED,
-    undo=lambda c: less(part.share if (part := part_of(c)) else 0.0),
-)
+@rule("slow transform", source=SIMULATED, undo=lambda c: less(part_of(c)))
 def slow_transform(c: Context) -> Finding | None:
     """One transform takes most of loading a batch.
 
     Shown by a transform that takes 40% of fetching and collating, without those that it calls; or
     20%, as the largest of several that take 60% together.
-
     Excluded by workers that are blocked for 40% of their work, one slow worker, a few slow samples,
     tokenising, and lines of another function with 40%.
     """
@@ -254,7 +254,6 @@ def copied_pages(c: Context) -> Finding | None:
 
     Shown by 16 MB or more that each worker copied of what it shared with training, by half of its
     page faults.
-
     Excluded by pages that are new rather than copied, as those of arrays made for each sample, and
     workers that are not forked.
     """
@@ -282,14 +281,13 @@ def copied_pages(c: Context) -> Finding | None:
 @rule(
     "data format",
     source=f"lines of code, the library functions that they call, and bytes read; {SIMULATED}",
-    undo=lambda c: less(form.share if (form := format_of(c)) else 0.0),
+    undo=lambda c: less(format_of(c)),
 )
 def data_format(c: Context) -> Finding | None:
     """The data is in a form that is slow to read sample by sample.
 
     Shown by functions that unpack, parse, select rows or open files, in 40% of the samples of the
     code; or 8 times the bytes of a batch that are read, at 100 MB/s.
-
     Excluded by a transform that is named, and what excludes it.
     """
     form = format_of(c)
@@ -308,19 +306,14 @@ def data_format(c: Context) -> Finding | None:
     if "opened" in form.form and c.opens_no_file:
         do, because = IN_ORDER
     place = form.name.partition(" > ")[0]
-    return Finding(says, [Do(do, because, place, less(form.share)), *more_workers(c)])
+    return Finding(says, [Do(do, because, place, less(form)), *more_workers(c)])
 
 
-@rule(
-    "slow fetch",
-    source=SIMULATED,
-    undo=lambda c: less(line.share if (line := c.stages.line) else 0.0),
-)
+@rule("slow fetch", source=SIMULATED, undo=lambda c: less(c.stages.line))
 def slow_fetch(c: Context) -> Finding | None:
     """One function of the dataset takes most of loading a batch, besides what it copies.
 
     Shown by workers that are seen in it in 40% of the samples of the code.
-
     Excluded by a transform, collating, a data format or tokenising that is named for it, and what
     excludes these.
     """
@@ -345,22 +338,17 @@ def slow_fetch(c: Context) -> Finding | None:
     )
 
 
-@rule(
-    "slow collate",
-    source=SIMULATED,
-    undo=lambda c: less(c.stages.collate_ns / max(c.work_ns, 1.0)),
-)
+@rule("slow collate", source=SIMULATED, undo=lambda c: less(c.collating))
 def slow_collate(c: Context) -> Finding | None:
     """Collating takes a large part of loading a batch.
 
     Shown by collating that is 40% of fetching and collating.
-
     Excluded by fetching and collating that are under 20% of the loader's time, a data format, and
     tokenising.
     """
     if not collates(c) or tokenises(c) or format_of(c):
         return None
-    part, line = c.stages.collate_ns / c.work_ns, c.stages.line
+    part, line = c.collating, c.stages.line
     name, place = "The collate function", None
     # A line that was seen for longer than fetching takes is the collate function's.
     # Its share may be seen too large by a tenth.
@@ -383,7 +371,6 @@ def tokenising(c: Context) -> Finding | None:
 
     Shown by transforms, functions or calls with names like that of a tokeniser, in 40% of fetching
     and collating.
-
     Excluded by workers that are blocked for 40% of their work, other than by the threads of a
     tokeniser.
     """

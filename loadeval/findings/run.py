@@ -49,7 +49,6 @@ def stalls(c: Context) -> Finding | None:
     Shown by three waits or more of over twice the median iteration, for a tenth of the batches or
     fewer, which have half of all waiting, where that is 5% of the time. Where the pairs of an
     alternating run are too few to show that time is lost, they have no cost.
-
     Excluded by head-of-line blocking and slow samples, which name what makes them.
     """
     _needs(c, PARTS)
@@ -86,7 +85,6 @@ def outliers(c: Context) -> Finding | None:
     """A few batches take more than twice the median, and nothing else that was found makes them.
 
     Shown by at most 5% of the batches, which cost 1% of the time by what they exceed the median.
-
     Excluded by long waits, where a finding says what training waits for.
     """
     _needs(c, PARTS)
@@ -121,7 +119,6 @@ def drift(c: Context) -> Finding | None:
 
     Shown by medians of twenty parts of the run that rise by 10% in all, and in both halves; or by
     halves whose mean iterations differ by 5%, and beyond chance.
-
     Excluded by halves that are alike. Training that becomes slower once, at some batch, has halves
     that differ, and not both of these become slower.
     """
@@ -175,7 +172,6 @@ def not_representative(c: Context) -> Finding | None:
 
     Shown by a rank correlation of 0.5 of steps with the size of their batches, or their place in
     the epoch.
-
     Excluded by an alternating run, which serves every batch.
     """
     if c.run.header.mode == "alternate":
@@ -205,7 +201,6 @@ def process_memory(c: Context) -> Finding | None:
     """The training process keeps more and more.
 
     Shown by memory that rises in both halves of the run, by 1% of all in an hour.
-
     Excluded by a rise in one half alone, as it may be chance.
     """
     because = "losses or outputs that are kept: call detach() or item() first"
@@ -218,7 +213,6 @@ def worker_memory(c: Context) -> Finding | None:
 
     Shown by the same of the workers, or each of four readings of what they keep that is higher than
     the one before.
-
     Excluded by growth that levels off, and workers that start anew before it matters.
     """
     because = "a cache or list that the dataset appends to, or lru_cache(None): bound it"
@@ -260,7 +254,6 @@ def padding(c: Context) -> Finding | None:
     """Much of the batches is padding, and steps take longer for it. It is not lost to loading.
 
     Shown by a fifth of the tokens that is padding.
-
     Excluded by steps that do not follow the number of tokens, by 5% of the time.
     """
     told = padding_of(c.run)

@@ -117,7 +117,6 @@ def epoch_boundaries(c: Context) -> Finding | None:
     """Every epoch begins with a long wait, for no reason that was measured.
 
     Shown by first waits from the second epoch on that are 5% of the time.
-
     Excluded by starting workers, a first sample or a sampler that takes half of them.
     """
     found = late(c)
@@ -149,7 +148,6 @@ def worker_start(c: Context) -> Finding | None:
 
     Shown by half of an epoch's first wait, which the slowest worker took to start and for its
     worker_init_fn.
-
     Excluded by workers that live on, or take less than half.
     """
     found = late(c)
@@ -205,7 +203,6 @@ def shuffle_buffer(c: Context) -> Finding | None:
     """Every epoch waits for the first sample of its workers.
 
     Shown by half of an epoch's first wait, which a worker took for its first sample.
-
     Excluded by starting workers, or a sampler, that takes half.
     """
     found = late(c)
@@ -228,7 +225,6 @@ def sampler_start(c: Context) -> Finding | None:
     """Every epoch waits for the sampler's first indices.
 
     Shown by half of an epoch's first wait, which the training process took to draw indices.
-
     Excluded by starting workers that takes longer.
     """
     found, sampler = late(c), c.loader.sampler or "the sampler"
@@ -253,7 +249,6 @@ def recreated(c: Context) -> Finding | None:
 
     Shown by nine of ten epochs, and five or more, that are broken off after one or two batches, and
     first waits of 5% of the time.
-
     Excluded by epochs that go on, or end by themselves.
     """
     steps, lengths = c.run.steps, epoch_lengths(c.run)
@@ -280,7 +275,6 @@ def slow_first_batch(c: Context) -> Finding | None:
 
     Shown by a first wait of a fifth of the epoch, or of a second and a fifth of the run; and of a
     single epoch that makes up a fifth of what is lost.
-
     Excluded by later epochs that start as slowly, and a batch that was ready before.
     """
     waits_ns, rest_ns, steps = first_waits(c.run).wait_ns, _rest_of_epoch_ns(c), c.run.steps

@@ -82,7 +82,6 @@ def zero_workers(c: Context) -> Finding | None:
     """Nothing is loaded ahead: each batch is loaded while training waits for it.
 
     Shown by no workers; where their number is not known, by waits as long as loading takes.
-
     Excluded by waits under a quarter of that, as of a loader that a thread reads ahead.
     """
     waited, real = c.gap.real_wait, c.gap.real
@@ -92,14 +91,13 @@ def zero_workers(c: Context) -> Finding | None:
         return None
     if any(event.kind == "read in a thread" for event in c.run.events):
         raise Skip("the loader is read in another thread than the main one, which may load ahead")
-    do = more_workers(c)
-    if not do and c.model is None:  # else workers bring nothing, and others name what takes long
+    do, name = more_workers(c), c.setting("num_workers")
+    if c.model is None and name and c.loader.workers == 0:
+        needed = math.ceil(waited.value / max(real.value - waited.value, 1.0))
+        count = max(min(needed, (c.cpus.usable or 2) - 1), 1)
+        do = [Set(name, 0, count, "measure: workers take time to start")]
+    elif c.model is None:  # else workers bring nothing, and others name what takes long
         do = [Do("load in the background", "in a worker, or a thread that keeps batches ready")]
-        name = c.setting("num_workers")
-        if name and c.loader.workers == 0:
-            needed = math.ceil(waited.value / max(real.value - waited.value, 1.0))
-            most = max((c.cpus.usable or 2) - 1, 1)
-            do = [Set(name, 0, max(min(needed, most), 1), "measure: workers take time to start")]
     return Finding(
         f"Nothing is loaded ahead: training waits {share(waited.value / real.value)} of its time, "
         "while each batch is loaded.",
@@ -114,7 +112,6 @@ def shallow_queue(c: Context) -> Finding | None:
     """The loader alone is fast enough, and its queue runs empty now and then.
 
     Shown by waits over twice their median that are more than a fifth of the waiting.
-
     Excluded by waits that are about equal, and a loader that does not keep up alone.
     """
     c.needs_ideal()
@@ -149,7 +146,6 @@ def waiting(c: Context) -> Finding | None:
     Shown by a loader that alone takes longer for a batch than an ideal iteration; if it does not,
     or that was not measured, by training that waits 5% of the time. It costs what other findings
     leave of the waiting and, where the loader is too slow and no CPU is free, of slower steps.
-
     Excluded by a loader that loads only while it is waited for; if it is fast enough alone, by any
     finding of what training waits for, unless nobody looked into it and all waits are about equal.
     """
@@ -197,7 +193,7 @@ def _too_slow(c: Context, required: Estimate) -> Finding:
     if inside and not c.explains_waiting:  # else what to make cheaper is said with its line
         parts = {part.name: part.share for part in inside.transforms}
         parts = parts or {line.place: line.share for line in inside.code}
-        parts["collate"] = inside.collate_ns / max(c.work_ns, 1.0)
+        parts["collate"] = c.collating
         named = [name for name in parts if parts[name] >= MATTERS]
         named = sorted(named, key=lambda name: -parts[name])[:3]
         most = ", ".join(f"{name} {share(parts[name])}" for name in named)
@@ -235,15 +231,12 @@ def _look_at_samples(c: Context) -> Do:
 @rule(
     "head-of-line blocking",
     source=SIMULATED,
-    undo=lambda c: (
-        Change({"in_order": False}) + (WITHOUT_SLOW_SAMPLES if c.stages.slow_samples else Change())
-    ),
+    undo=lambda _: Change({"in_order": False}) + WITHOUT_SLOW_SAMPLES,
 )
 def head_of_line(c: Context) -> Finding | None:
     """Finished batches wait for slower ones before them.
 
     Shown by training that waits while a later batch is ready, 5% of the time.
-
     Excluded by one worker that is slower than the others.
     """
     waited_ns = c.stages.head_of_line_ns
@@ -272,7 +265,6 @@ def slow_samples(c: Context) -> Finding | None:
     Shown by samples of three times the typical time in a tenth of the batches or fewer; in half of
     them where the same ones are slow again. These are found, without a cost, where too few batches
     count to say that time is lost.
-
     Excluded by finished batches that wait for them, and slow samples in more batches: those are
     what samples are like.
     """
@@ -336,7 +328,6 @@ def slow_worker(c: Context) -> Finding | None:
     """One worker takes longer for a batch than the others.
 
     Shown by a median batch of 1.5 times that of the other workers, over four batches or more.
-
     Excluded by a wait for a CPU, without which it would be as fast.
     """
     slow = slow_worker_of(c)
@@ -360,7 +351,6 @@ def served_twice(c: Context) -> Finding | None:
     Shown by epochs that end by themselves after as many batches as the loader says it has, times
     its workers; where it does not say, by workers whose batches have the same sizes in bytes, one
     for one, of which four differ.
-
     Excluded by one worker, and epochs of any other length.
     """
     workers, length = c.loader.workers or 0, c.loader.length
@@ -405,7 +395,6 @@ def few_shards(c: Context) -> Finding | None:
     """Some workers have nothing to load: the dataset has fewer shards than workers.
 
     Shown by workers that made no batch.
-
     Excluded by epochs of under four batches for each worker.
     """
     workers, shards, made_by = c.loader.workers or 0, c.loader.shards, c.setting("num_shards")
@@ -431,7 +420,6 @@ def uneven_shards(c: Context) -> Finding | None:
 
     Shown by the batches after some worker's last one, two for each worker or more: training waits
     longer for these than for those before, by 5% of the time.
-
     Excluded by workers that end together. It has no cost in an alternating run, whose blocks hold
     more or less of the tail than epochs do.
     """
