@@ -140,7 +140,7 @@ def shallow_queue(c: Context) -> Finding | None:
     source=f"{TIMES}; the bound is that of TensorFlow's input-pipeline analyser",
     turn="last",
 )
-def waiting(c: Context) -> Finding | None:
+def waiting(c: Context) -> Finding | None:  # noqa: PLR0911 - one for each case
     """Time is lost in waiting, and no single line, stage or cause has it.
 
     Shown by a loader that alone takes longer for a batch than an ideal iteration; if it does not,
@@ -151,39 +151,33 @@ def waiting(c: Context) -> Finding | None:
     """
     if not c.loses or c.loads_on_request or not c.waiting:
         return None
-    required = c.gap.required
-    if required is not None and required.value > 1:
+    required, says = c.gap.required, f"Training waits {share(c.waiting)} of its time"
+    if required is None:
+        if c.explains_waiting:
+            return None
+        says += ". Whether the loader is too slow or its queue too shallow was not measured."
+        if c.is_log:
+            says = (
+                f"Training waits for batches {share(c.waiting)} of its time. What it would gain "
+                "without these waits was not measured: it may be less or more."
+            )
+        do = Do(DIAGNOSE, f"{IN_PYTHON}: it times the loader alone, and looks inside")
+        return Finding(says, [do], sure=not c.is_log, cost=c.waiting)
+    if required.value > 1:
         return _too_slow(c, required)
-    if required is not None and c.waiting < MATTERS:
+    if c.waiting < MATTERS:
         return None
-    if required is not None and c.model is None and in_stalls(c) <= LARGE:
+    if c.model is None and in_stalls(c) <= LARGE:
         typical = duration(float(np.median(c.batches.wait_ns)))
-        return Finding(
+        says = (
             "The loader alone is fast enough, but training waits about equally long for every "
-            f"batch, typically {typical}: each has a fixed cost, and the queue is not empty.",
-            [
-                Do(
-                    "send fewer and larger tensors, or fewer bytes",
-                    "a deeper prefetch does not help",
-                )
-            ],
-            sure=False,
-            cost=c.waiting,
+            f"batch, typically {typical}: each has a fixed cost, and the queue is not empty."
         )
+        do = Do("send fewer and larger tensors, or fewer bytes", "a deeper prefetch does not help")
+        return Finding(says, [do], sure=False, cost=c.waiting)
     if c.explains_waiting:
         return None
-    says = f"Training waits {share(c.waiting)} of its time"
-    if required is not None:
-        says = f"{says}, though the loader alone is fast enough."
-        return Finding(says, sure=False, cost=c.waiting)
-    says += ". Whether the loader is too slow or its queue too shallow was not measured."
-    if c.is_log:
-        says = (
-            f"Training waits for batches {share(c.waiting)} of its time. What it would gain "
-            "without these waits was not measured: it may be less or more."
-        )
-    do = Do(DIAGNOSE, f"{IN_PYTHON}: it times the loader alone, and looks inside")
-    return Finding(says, [do], sure=not c.is_log, cost=c.waiting)
+    return Finding(f"{says}, though the loader alone is fast enough.", sure=False, cost=c.waiting)
 
 
 def _too_slow(c: Context, required: Estimate) -> Finding:
@@ -221,11 +215,13 @@ def _too_slow(c: Context, required: Estimate) -> Finding:
     )
 
 
-def _look_at_samples(c: Context) -> Do:
+def _look_at_samples(c: Context) -> tuple[str, Do]:
+    """The indices of those that are slow most often, and to look at these."""
     slow = sorted(c.stages.slow_samples, key=lambda each: (-each.times, -each.longest_ns))[:3]
     indices = ", ".join(str(sample.index) for sample in slow)
     because = "make them smaller, or leave them out"
-    return Do(f"look at samples {indices}", because, change=WITHOUT_SLOW_SAMPLES)
+    change = WITHOUT_SLOW_SAMPLES if c.loses else None
+    return indices, Do(f"look at samples {indices}", because, change=change)
 
 
 @rule(
@@ -250,7 +246,7 @@ def head_of_line(c: Context) -> Finding | None:
         because = "training then sees batches in another order; torch 2.6 or later"
         do.append(Set("in_order", True, False, because, Change({"in_order": False})))
     if c.stages.slow_samples:
-        do.append(_look_at_samples(c))
+        do.append(_look_at_samples(c)[1])
     return Finding(
         f"Finished batches wait for slower ones before them: in {share(of_time)} of the time "
         "training waits while a later batch is ready.",
@@ -277,12 +273,11 @@ def slow_samples(c: Context) -> Finding | None:
         return None
     if not c.loses and (not comes_again or c.gained(WITHOUT_SLOW_SAMPLES) < MATTERS):
         return None
-    look = _look_at_samples(c)
+    indices, look = _look_at_samples(c)
     return Finding(
         f"A few samples take up to {duration(slow[0].longest_ns)}, where a typical one takes "
-        f"{duration(c.stages.sample_ns or 0.0)}: those with index "
-        f"{look.says.removeprefix('look at samples ')}.",
-        [look if c.loses else Do(look.says, look.because)],
+        f"{duration(c.stages.sample_ns or 0.0)}: those with index {indices}.",
+        [look],
         sure=c.loses,
         cost=None if c.loses else 0.0,
     )
@@ -334,10 +329,7 @@ def slow_worker(c: Context) -> Finding | None:
     if not c.loses or slow is None or lacks_cpu(c, slow[0]):
         return None
     worker, own_ns, others_ns = slow
-    because = (
-        "larger samples or shards, another disk, a busy CPU; shards of equal size, or "
-        "in_order=False, balance the workers"
-    )
+    because = "larger samples or shards, another disk, a busy CPU; in_order=False balances workers"
     return Finding(
         f"Worker {worker} takes {duration(own_ns)} a batch, the others {duration(others_ns)}.",
         [Do(f"find what worker {worker} does that the others do not", because, change=balanced(c))],
