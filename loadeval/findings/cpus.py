@@ -75,8 +75,7 @@ def with_all_cpus(c: Context) -> Change:
 
 @rule(
     "confined workers",
-    source="the CPUs that the system lets each process run on (its affinity), and a simulation of "
-    "the loader on all of them",
+    source="the CPUs that each process may run on (its affinity), and a simulation on all of them",
     undo=with_all_cpus,
     of=("waiting", "contention"),
     turn="first",
@@ -300,17 +299,16 @@ def _longer_ns(c: Context, report: Threads) -> tuple[float, float]:
     It stops where it neither computes nor waits for a CPU, or for a batch.
     """
     use = next((each for each in report.threads if each.name == TRAINING_THREAD), None)
-    if use is None:
-        return 0.0, 0.0
     stopped_ns, queued_ns = 0.0, 0.0
+    if use is None:
+        return stopped_ns, queued_ns
     for arm, sign, time in zip(ARMS, (1, -1), (c.gap.real, c.gap.ideal), strict=True):
-        time_ns = time.value if time else 0.0
-        queued = use.run_queue_cores[arm] or 0.0
+        time_ns, queued = time.value if time else 0.0, use.run_queue_cores[arm] or 0.0
         stopped_ns += sign * max(1 - (use.cpu_cores[arm] or 0.0) - queued, 0.0) * time_ns
         queued_ns += sign * queued * time_ns
-    waiting_ns = 0.0 if c.gap.waiting is None else c.gap.waiting.value
+    stopped_ns -= c.gap.waiting.value if c.gap.waiting else 0.0
     is_known = None not in use.cpu_cores.values()
-    return max(stopped_ns - waiting_ns, 0.0) if is_known else 0.0, max(queued_ns, 0.0)
+    return max(stopped_ns, 0.0) * is_known, max(queued_ns, 0.0)
 
 
 def _in_lock(c: Context, report: Threads, wait_ns: float) -> float:

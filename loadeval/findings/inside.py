@@ -116,6 +116,11 @@ def less(part: float | Part | None) -> Change:
     return Change(costs=lambda costs: in_share(costs, 1 - min(of_it, 1.0)))
 
 
+def twice_as_fast(name: str, part: float, because: str, place: str | None) -> Do:
+    """To make something faster that has a part of fetching and collating."""
+    return Do(f"make {name} twice as fast", because, place, less(part / TWICE), TWICE)
+
+
 def waits_for_workers(c: Context) -> bool:
     """Whether training waits for workers that fetch and collate."""
     return c.loses and c.charged("fetch", "collate") >= LARGE
@@ -195,23 +200,18 @@ def slow_transform(c: Context) -> Finding | None:
     part = part_of(c)
     if part is None or not computes(c) or tokenises(c):
         return None
-    lines = [
-        line
-        for line in c.stages.code
-        if f"{line.function}.".startswith(f"{part.function}.") and line.share >= MOSTLY * part.share
-    ]
-    if c.stages.line is not None and min(c.stages.line.share, part.share) >= DOMINATES:
-        lines.append(c.stages.line)  # its own lines come first
+    of_it = [each for each in c.stages.code if f"{each.function}.".startswith(f"{part.function}.")]
+    line = next((each for each in of_it if each.share >= MOSTLY * part.share), c.stages.line)
+    is_named = line in of_it or (line and min(line.share, part.share) >= DOMINATES)
     because, place = FASTER, None
-    if lines:
-        because, place = f"most of it is in {lines[0].name}; {FASTER}", lines[0].place
-    cheaper = less(part.share / TWICE)
+    if line and is_named:
+        because, place = f"most of it is in {line.name}; {FASTER}", line.place
     return Finding(
         f"{part.name} takes {share(part.share)} of loading a batch: "
         f"{duration(part.ns / part.calls)} a call, {part.calls:,.3g} calls a batch.",
         [
             *_behind_what_shrinks(c, part),
-            Do(f"make {part.name} twice as fast", because, place, cheaper, TWICE),
+            twice_as_fast(part.name, part.share, because, place),
             *more_workers(c),
         ],
     )
@@ -240,8 +240,8 @@ def _behind_what_shrinks(c: Context, part: TransformTime) -> list[Do]:
 
 def _without_copies(c: Context) -> Change:
     copied = copies(c.run)
-    times = 1 / max(1 - (copied.share if copied else 0.0), TINY)
-    return shorter(times, "cpu_ns", "run_queue_ns")
+    left = max(1 - (copied.share if copied else 0.0), TINY)
+    return shorter(1 / left, "cpu_ns", "run_queue_ns")
 
 
 @rule(
@@ -293,7 +293,7 @@ def data_format(c: Context) -> Finding | None:
     form = format_of(c)
     if form is None and c.stages.code and not c.stages.calls:
         raise Skip("no calls of library functions were recorded")
-    if form is None or part_of(c) is not None or not computes(c):
+    if form is None or part_of(c) or not computes(c):
         return None
     says = f"{share(form.share)} of loading a batch is spent in {form.name}: {form.form}."
     if form.amplification is not None and form.amplification >= MUCH_READ:
@@ -305,8 +305,8 @@ def data_format(c: Context) -> Finding | None:
     do, because = OF_FORMAT[form.form]
     if "opened" in form.form and c.opens_no_file:
         do, because = IN_ORDER
-    place = form.name.partition(" > ")[0]
-    return Finding(says, [Do(do, because, place, less(form)), *more_workers(c)])
+    do_it = Do(do, because, form.name.partition(" > ")[0], less(form))
+    return Finding(says, [do_it, *more_workers(c)])
 
 
 @rule("slow fetch", source=SIMULATED, undo=lambda c: less(c.stages.line))
@@ -357,11 +357,10 @@ def slow_collate(c: Context) -> Finding | None:
     because = (
         "stack tensors once with torch.stack, pad with one allocation, move loops into __getitem__"
     )
-    do = Do("make collate_fn twice as fast", because, place, less(part / TWICE), TWICE)
     return Finding(
         f"{name} takes {duration(c.stages.collate_ns)} to collate a batch, {share(part)} of what a "
         "worker does.",
-        [do, *more_workers(c)],
+        [twice_as_fast("collate_fn", part, because, place), *more_workers(c)],
     )
 
 
@@ -466,17 +465,15 @@ def slow_sampler(c: Context) -> Finding | None:
 
     Shown by drawing indices that is 20% of the loader's time, or of a step; without workers 40%.
     """
-    index, charged = c.stages.share_of("indices"), c.charged("indices")
-    index_ns = 0.0 if index is None else index.work_ns
-    step_ns = np.inf if c.gap.ideal is None else c.gap.ideal.value
-    if not c.loses or (not c.loader.workers and charged < DOMINATES):
+    index, charged, ideal = c.stages.share_of("indices"), c.charged("indices"), c.gap.ideal
+    if not c.loses or index is None or (not c.loader.workers and charged < DOMINATES):
         return None
-    if charged < LARGE and index_ns < LARGE * step_ns:
+    if charged < LARGE and (ideal is None or index.work_ns < LARGE * ideal.value):
         return None
     change = shorter(TWICE, "index_ns")
     because = "draw all indices of an epoch at once, without a loop over weights for each batch"
     return Finding(
-        f"The training process spends {duration(index_ns)} a batch on "
+        f"The training process spends {duration(index.work_ns)} a batch on "
         f"{c.loader.sampler or 'the sampler'}, which chooses what is loaded next.",
         [Do("make the sampler twice as fast", because, change=change, times=TWICE)],
     )
