@@ -197,10 +197,10 @@ class Context:
         """Whether a rule found what training waits for, and undoing that gains what matters."""
         for ask, each in RULES.items():
             found = self.found(ask) if each.undo and "waiting" in each.of else None
-            if each.undo is None or found is None or found.cost == 0:
+            if each.undo is None or found is None:
                 continue
-            is_told = self.model is None or found.cost is not None
-            if is_told or self.gained(each.undo(self)) >= MATTERS:
+            is_known = self.model is None or found.cost is not None
+            if found.cost != 0 and (is_known or self.gained(each.undo(self)) >= MATTERS):
                 return True
         return False
 
@@ -225,10 +225,9 @@ class Context:
         real, ideal, waited = self.gap.real, self.gap.ideal, self.gap.waiting
         if real is None or waited is None or not real.value:
             return 0.0
-        # Where steps are faster than ideal ones, waiting exceeds what is lost.
-        most_ns = real.value if ideal is None else real.value - ideal.value
-        if ideal is None and self.gap.gpu_idle is not None:
-            most_ns = self.gap.gpu_idle
+        most_ns = real.value if self.gap.gpu_idle is None else self.gap.gpu_idle
+        if ideal is not None:  # where steps are faster than ideal ones, waiting exceeds it
+            most_ns = real.value - ideal.value
         return max(min(waited.value, most_ns), 0.0) / real.value
 
     @property
@@ -252,8 +251,7 @@ class Context:
         speedup = self.gap.steady_speedup
         if speedup is None:
             raise Skip("an arm has no batch that counts")
-        is_sure = speedup.low is None or speedup.low > 1
-        return is_sure and 1 - 1 / speedup.value >= MATTERS
+        return speedup.bounds[0] > 1 and 1 - 1 / speedup.value >= MATTERS
 
     def needs_ideal(self) -> None:
         """Raises Skip where ideal loading was not measured."""
@@ -326,17 +324,16 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
         why = "the run replayed, and loaded nothing"
         return Diagnosis((), (), (), {RULES[ask].name: why for ask in asks})
     c = Context(real, ideal, others)
-    found, nothing, skipped = list[tuple[rule, Finding]](), list[str](), dict[str, str]()
-    for ask in asks:
-        each, answer = RULES[ask], c.answer(ask)
-        if isinstance(answer, Finding):
-            found.append((each, replace(answer, rule=each.name, source=each.source)))
-        elif answer is None:
-            nothing.append(each.name)
-        else:
-            skipped[each.name] = str(answer)
+    answers = [(RULES[ask], c.answer(ask)) for ask in asks]
+    skipped = {each.name: str(why) for each, why in answers if isinstance(why, Skip)}
+    found = [
+        (each, replace(finding, rule=each.name, source=each.source))
+        for each, finding in answers
+        if isinstance(finding, Finding)
+    ]
     findings = _costs(c, found)
     told = {finding.rule for finding in findings}
+    nothing = [each.name for each, answer in answers if answer is None]
     nothing += [each.name for each, _ in found if each.name not in told]
     actions, limit = _actions(c, findings)
     return Diagnosis(tuple(findings), tuple(actions), tuple(nothing), skipped, limit)

@@ -223,10 +223,9 @@ def worker_memory(c: Context) -> Finding | None:
         anew = len({start.epoch for start in c.run.worker_starts}) > 1
         if not (anew and length < batches) and left_ns * LEAST_SHARE <= HOUR_NS:
             return Finding(
-                f"Each of the {workers} workers keeps {size(1000 * kept / workers)} more "
-                f"after 1,000 batches, which does not level off: at this rate the "
-                f"{size(available)} that are left are full after {batches:,.0f} batches "
-                f"({number(batches / length)} epochs), in {duration(left_ns)}.",
+                f"Each of the {workers} workers keeps {size(1000 * kept / workers)} more after "
+                f"1,000 batches. At this rate the {size(available)} that are left are full in "
+                f"{duration(left_ns)}, after {number(batches / length)} epochs.",
                 [Do("find what the dataset keeps", because)],
             )
     return _growing(c, "workers", Do("keep dataset lists in arrays, and bound caches", because))

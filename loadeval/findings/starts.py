@@ -122,15 +122,14 @@ def epoch_boundaries(c: Context) -> Finding | None:
     found = late(c)
     if found is None or found[2].cause is not None:
         return None
-    (mean_ns, cost, _), workers = found, c.loader.workers
-    alone, name = c.gap.loader_only, c.setting("persistent_workers")
-    sure = bool(workers and c.loader.persistent_workers)
-    batch_ns = alone.value * workers if alone and workers else 0.0
+    (mean_ns, cost, _), workers, alone = found, c.loader.workers, c.gap.loader_only
+    name, lives_on = c.setting("persistent_workers"), c.loader.persistent_workers
+    sure, batch_ns = bool(workers and lives_on), alone.value * workers if alone and workers else 0.0
     do: Set | Do = Do("make the first batch of an epoch cheaper, or epochs longer", BEGINS)
     if mean_ns <= TWICE * batch_ns:
         because = f"most of it is the first batch, which takes one worker {duration(batch_ns)}"
         sure, do = True, Do("make epochs longer, or batches smaller", because)
-    elif workers and c.loader.persistent_workers is False and name:
+    elif workers and lives_on is False and name:
         because = f"it ends starting workers; what the dataset does first stays: {BEGINS}"
         do = Set(name, False, True, because, LIVE_ON)
     return Finding(
@@ -157,16 +156,11 @@ def worker_start(c: Context) -> Finding | None:
     name, do = c.setting("persistent_workers"), list[Set | Do]()
     if name and not c.loader.persistent_workers:
         do.append(Set(name, False, True, "they then start once, not in each epoch", LIVE_ON))
-    says = (
-        f"Each epoch starts {duration(start.begun_ns)} late: starting its workers by {method} "
-        "takes that long."
-    )
+    took, how = duration(start.begun_ns), f"starting its workers by {method} takes that long"
+    says = f"Each epoch starts {took} late: {how}."
     if start.init_ns > start.begun_ns:
-        function = c.loader.worker_init or "worker_init_fn"
-        says = (
-            f"Each epoch starts with {duration(start.init_ns)} of {function}, the worker_init_fn, "
-            "in every worker."
-        )
+        took, function = duration(start.init_ns), c.loader.worker_init or "worker_init_fn"
+        says = f"Each epoch starts with {took} of {function}, the worker_init_fn, in every worker."
         do.append(Do(f"make {function} cheaper"))
     elif method in ("spawn", "forkserver"):
         do += _sending_less(c, first=False)
@@ -181,21 +175,20 @@ def _sending_less(c: Context, *, first: bool) -> list[Do]:
         if (each.epoch == 0) is first and each.sent_bytes
     ]
     known = [row for row in rows if None not in row]
-    smaller = Do("keep the dataset small", "hold paths, open files in the worker, or hold tensors")
+    what, how = "keep the dataset small", "hold paths, open files in the worker, or hold tensors"
     if not known:
-        return [] if first else [smaller]
+        return [] if first else [Do(what, how)]
     took_ns, pickling_ns, sent_bytes, reading_ns = np.array(known, float).mean(axis=0).tolist()
     importing_ns = took_ns - pickling_ns - reading_ns
     because = (
-        f"a worker takes {duration(took_ns)} to start: {duration(pickling_ns)} to pickle "
-        f"{size(sent_bytes)} for it, the dataset and all else that it is sent, "
-        f"{duration(importing_ns)} to start Python and import, and {duration(reading_ns)} to "
-        "unpickle"
+        f"a worker takes {duration(took_ns)} to start: {duration(pickling_ns)} to pickle all "
+        f"{size(sent_bytes)} that it is sent, {duration(importing_ns)} to start Python and import, "
+        f"and {duration(reading_ns)} to unpickle"
     )
     if importing_ns <= pickling_ns + reading_ns:
-        return [Do(smaller.says, f"{smaller.because}; {because}")]
+        return [Do(what, f"{how}; {because}")]
     imports = "what is outside of if __name__ == '__main__' is done in each worker too"
-    return [Do("import less in the main module", f"{imports}; {because}"), smaller]
+    return [Do("import less in the main module", f"{imports}; {because}"), Do(what, how)]
 
 
 @rule("shuffle buffer", source=f"{EPOCH_STARTS}; {SIMULATED}", of=("epoch starts",))
@@ -280,11 +273,10 @@ def slow_first_batch(c: Context) -> Finding | None:
     waits_ns, rest_ns, steps = first_waits(c.run).wait_ns, _rest_of_epoch_ns(c), c.run.steps
     if not len(waits_ns) or c.loader.ready_batches:
         raise Skip("no epoch was seen to start")
-    taken_ns = steps.wait_ns + np.maximum(steps.step_ns, 0)
+    taken_ns, first_ns = steps.wait_ns + np.maximum(steps.step_ns, 0), int(waits_ns[0])
     run_ns = int(taken_ns.sum())
     if UNKNOWN not in steps.request_ns:
         run_ns = int((steps.request_ns + taken_ns).max() - steps.request_ns.min())
-    first_ns = int(waits_ns[0])
     is_noticed = first_ns >= NOTICED_NS and first_ns >= LARGE * run_ns
     if rest_ns is None and not is_noticed:
         raise Skip("the length of an epoch is not known")
