@@ -196,15 +196,11 @@ def _waiting_for_cpus(c: Context, part: float) -> Finding | None:
 # Pipelines of threads, and Python's lock
 
 
-@rule(
-    "slow operator",
-    source="task times of the stages by how many tasks they may work on at once, and their queues",
-)
+@rule("slow operator", source="task times of the stages by their concurrency, and their queues")
 def slow_operator(c: Context) -> Finding | None:
     """One stage of the loader's pipeline keeps the others waiting.
 
     Shown by a stage of SPDL, or by threads of its pipeline, that are busy 80% of the time.
-    Excluded by nothing that is lost in waiting.
     """
     report = operators(c.run)
     if report is None or report.bottleneck is None or not c.loses or not c.waiting:
@@ -225,11 +221,7 @@ def slow_operator(c: Context) -> Finding | None:
     return Finding(says, do[1:] if c.found(python_lock) else do, cost=c.waiting)
 
 
-@rule(
-    "Python lock",
-    source="how long a thread waits for the GIL, in both arms",
-    of=("contention", "waiting"),
-)
+@rule("Python lock", source="waits for the GIL, in both arms", of=("contention", "waiting"))
 def python_lock(c: Context) -> Finding | None:
     """Threads that load in the training process hold Python's lock (GIL), or take it often.
 

@@ -200,11 +200,12 @@ def slow_transform(c: Context) -> Finding | None:
     part = part_of(c)
     if part is None or not computes(c) or tokenises(c):
         return None
-    of_it = [each for each in c.stages.code if f"{each.function}.".startswith(f"{part.function}.")]
-    line = next((each for each in of_it if each.share >= MOSTLY * part.share), c.stages.line)
-    is_named = line in of_it or (line and min(line.share, part.share) >= DOMINATES)
+    of_it = (each for each in c.stages.code if f"{each.function}.".startswith(f"{part.function}."))
+    line = next((each for each in of_it if each.share >= MOSTLY * part.share), None)
+    if line is None and c.stages.line and min(c.stages.line.share, part.share) >= DOMINATES:
+        line = c.stages.line
     because, place = FASTER, None
-    if line and is_named:
+    if line is not None:
         because, place = f"most of it is in {line.name}; {FASTER}", line.place
     return Finding(
         f"{part.name} takes {share(part.share)} of loading a batch: "

@@ -246,8 +246,7 @@ def _growing(c: Context, subject: str, do: Do) -> Finding | None:
 
 
 @rule(
-    "padding",
-    source="masks, lengths or token ids of some batches, and the Theil-Sen slope of their steps",
+    "padding", source="masks, lengths or token ids of batches; the Theil-Sen slope of their steps"
 )
 def padding(c: Context) -> Finding | None:
     """Much of the batches is padding, and steps take longer for it. It is not lost to loading.

@@ -10,11 +10,12 @@ from loadeval.data.columns import UNKNOWN
 from loadeval.estimate.epochs import first_waits
 from loadeval.estimate.steady import epoch_lengths, length_of_epochs
 from loadeval.findings import FEW, FEWEST_LOADERS, LARGE, MATTERS, MOSTLY, NOTICED_NS, TWICE
-from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
+from loadeval.findings.engine import Context, Do, Finding, Part, Set, Skip, rule
 from loadeval.findings.workers import SIMULATED
 from loadeval.model.changes import Change
 from loadeval.words import duration, share, size
 
+STARTS: tuple[Part, ...] = ("epoch starts",)
 EPOCH_STARTS = "first waits of the epochs, compared with a whole epoch in steady state"
 IN_PARTS = (
     "draw with replacement where that is as good, or yield the permutation in parts: for part in "
@@ -111,7 +112,7 @@ def late(c: Context) -> tuple[float, float, Start] | None:
 @rule(
     "epoch boundaries",
     source=f"{EPOCH_STARTS}; PyTorch's documentation of persistent_workers",
-    of=("epoch starts",),
+    of=STARTS,
 )
 def epoch_boundaries(c: Context) -> Finding | None:
     """Every epoch begins with a long wait, for no reason that was measured.
@@ -141,13 +142,12 @@ def epoch_boundaries(c: Context) -> Finding | None:
     )
 
 
-@rule("worker start", source=f"{EPOCH_STARTS}; {SIMULATED}", of=("epoch starts",))
+@rule("worker start", source=f"{EPOCH_STARTS}; {SIMULATED}", of=STARTS)
 def worker_start(c: Context) -> Finding | None:
     """Every epoch waits for workers that start, or are initialised, slowly.
 
     Shown by half of an epoch's first wait, which the slowest worker took to start and for its
     worker_init_fn.
-    Excluded by workers that live on, or take less than half.
     """
     found = late(c)
     if found is None or found[2].cause != "worker start":
@@ -191,7 +191,7 @@ def _sending_less(c: Context, *, first: bool) -> list[Do]:
     return [Do("import less in the main module", f"{imports}; {because}"), Do(what, how)]
 
 
-@rule("shuffle buffer", source=f"{EPOCH_STARTS}; {SIMULATED}", of=("epoch starts",))
+@rule("shuffle buffer", source=f"{EPOCH_STARTS}; {SIMULATED}", of=STARTS)
 def shuffle_buffer(c: Context) -> Finding | None:
     """Every epoch waits for the first sample of its workers.
 
@@ -209,16 +209,11 @@ def shuffle_buffer(c: Context) -> Finding | None:
     )
 
 
-@rule(
-    "sampler start",
-    source="time to draw indices in the training process, by itself",
-    of=("epoch starts",),
-)
+@rule("sampler start", source="time to draw indices in the training process", of=STARTS)
 def sampler_start(c: Context) -> Finding | None:
     """Every epoch waits for the sampler's first indices.
 
     Shown by half of an epoch's first wait, which the training process took to draw indices.
-    Excluded by starting workers that takes longer.
     """
     found, sampler = late(c), c.loader.sampler or "the sampler"
     if found is None or found[2].cause != "sampler start":
@@ -232,17 +227,12 @@ def sampler_start(c: Context) -> Finding | None:
     )
 
 
-@rule(
-    "loader re-created",
-    source="epochs that end after their first batch",
-    of=("epoch starts", "waiting"),
-)
+@rule("loader re-created", source="epochs that end after a batch", of=("epoch starts", "waiting"))
 def recreated(c: Context) -> Finding | None:
     """`iter(loader)` is called for every batch.
 
     Shown by nine of ten epochs, and five or more, that are broken off after one or two batches, and
     first waits of 5% of the time.
-    Excluded by epochs that go on, or end by themselves.
     """
     steps, lengths = c.run.steps, epoch_lengths(c.run)
     broken = [end for end in c.run.ends if end.cause == "broken off"]
@@ -262,7 +252,7 @@ def recreated(c: Context) -> Finding | None:
     )
 
 
-@rule("slow first batch", source=EPOCH_STARTS, of=("epoch starts",))
+@rule("slow first batch", source=EPOCH_STARTS, of=STARTS)
 def slow_first_batch(c: Context) -> Finding | None:
     """The first batch of all is long in coming, and that of each later epoch is not.
 

@@ -18,6 +18,7 @@ from loadeval.words import counted, duration, number, share
 
 TIMES = "times of real, ideal and loader-only batches"
 SIMULATED = "times of the stages inside the loader, and a simulation of it without this"
+UNORDERED = Change({"in_order": False})
 WITHOUT_SLOW_SAMPLES = Change(costs={"slow samples": 1e9})
 """So many times as fast: they take as long as others."""
 
@@ -73,11 +74,7 @@ def in_stalls(c: Context) -> float:
     return float(beyond_ns[beyond_ns > 0].sum() / max(wait_ns.sum(), 1))
 
 
-@rule(
-    "zero workers",
-    source="PyTorch's documentation of multi-process data loading",
-    undo=best_workers,
-)
+@rule("zero workers", source="PyTorch's documentation of num_workers", undo=best_workers)
 def zero_workers(c: Context) -> Finding | None:
     """Nothing is loaded ahead: each batch is loaded while training waits for it.
 
@@ -224,11 +221,7 @@ def _look_at_samples(c: Context) -> tuple[str, Do]:
     return indices, Do(f"look at samples {indices}", because, change=change)
 
 
-@rule(
-    "head-of-line blocking",
-    source=SIMULATED,
-    undo=lambda _: Change({"in_order": False}) + WITHOUT_SLOW_SAMPLES,
-)
+@rule("head-of-line blocking", source=SIMULATED, undo=lambda _: UNORDERED + WITHOUT_SLOW_SAMPLES)
 def head_of_line(c: Context) -> Finding | None:
     """Finished batches wait for slower ones before them.
 
@@ -244,7 +237,7 @@ def head_of_line(c: Context) -> Finding | None:
     do: list[Set | Do] = []
     if c.loader.in_order is not None:
         because = "training then sees batches in another order; torch 2.6 or later"
-        do.append(Set("in_order", True, False, because, Change({"in_order": False})))
+        do.append(Set("in_order", True, False, because, UNORDERED))
     if c.stages.slow_samples:
         do.append(_look_at_samples(c)[1])
     return Finding(
@@ -412,8 +405,7 @@ def uneven_shards(c: Context) -> Finding | None:
 
     Shown by the batches after some worker's last one, two for each worker or more: training waits
     longer for these than for those before, by 5% of the time.
-    Excluded by workers that end together. It has no cost in an alternating run, whose blocks hold
-    more or less of the tail than epochs do.
+    It has no cost in an alternating run, whose blocks hold more or less of the tail than epochs.
     """
     workers, shards, steps = c.loader.workers or 0, c.loader.shards, c.run.steps
     whole = {end.epoch for end in c.run.ends if end.cause == "exhausted"}
