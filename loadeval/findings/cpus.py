@@ -207,15 +207,13 @@ def slow_operator(c: Context) -> Finding | None:
         return None
     slowest, workers = report.bottleneck, c.loader.workers
     at_once = "one task" if slowest.concurrency == 1 else f"{slowest.concurrency} tasks"
-    says = f"{slowest.name} works {share(slowest.busy_share or 0.0)} of the time, on {at_once}"
-    more = f"raise {c.setting('concurrency') or 'concurrency'} of {slowest.name} from"
-    more, says = f"{more} {slowest.concurrency}", f"{says} at once."
+    busy, setting = share(slowest.busy_share or 0.0), c.setting("concurrency") or "concurrency"
+    says = f"{slowest.name} works {busy} of the time, on {at_once} at once."
+    more = f"raise {setting} of {slowest.name} from {slowest.concurrency}"
     if report.limit == "threads busy":
-        more, busy = f"give the pipeline more threads than {workers}", report.threads_share or 0.0
-        says = (
-            f"The {workers} threads of the pipeline are busy {share(min(busy, 1.0))} of the time, "
-            f"most of it with {slowest.name}."
-        )
+        busy = share(min(report.threads_share or 0.0, 1.0))
+        says = f"The {workers} threads of the pipeline are busy {busy} of the time, most of it with"
+        says, more = f"{says} {slowest.name}.", f"give the pipeline more threads than {workers}"
     do = [Do(more), Do(f"make {slowest.name} cheaper")]
     # With Python's lock only one of them works at a time.
     return Finding(says, do[1:] if c.found(python_lock) else do, cost=c.waiting)

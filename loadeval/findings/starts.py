@@ -94,8 +94,11 @@ def _rest_of_epoch_ns(c: Context) -> float | None:
     return max(length * real.value - alone_ns, 0.0)
 
 
-def late(c: Context) -> tuple[float, float, Start] | None:
-    """How later epochs start, where that matters: the mean first wait, its share, and its parts."""
+def late(c: Context, cause: str | None) -> tuple[float, float, Start] | None:
+    """How later epochs start, where that matters and has this cause: see Start.
+
+    That is the mean first wait, its share of the time, and its parts.
+    """
     waits_ns, rest_ns = first_waits(c.run).wait_ns, _rest_of_epoch_ns(c)
     later = waits_ns if c.loader.ready_batches else waits_ns[1:]
     if not len(later):
@@ -106,7 +109,8 @@ def late(c: Context) -> tuple[float, float, Start] | None:
     cost = mean_ns / (mean_ns + rest_ns)
     if c.gap.starts is not None:  # some batches may have been made during that wait
         cost = min(cost, c.gap.share("epoch starts"))
-    return None if cost < MATTERS else (mean_ns, cost, mean_start(c) or Start(mean_ns))
+    start = mean_start(c) or Start(mean_ns)
+    return None if cost < MATTERS or start.cause != cause else (mean_ns, cost, start)
 
 
 @rule(
@@ -120,8 +124,8 @@ def epoch_boundaries(c: Context) -> Finding | None:
     Shown by first waits from the second epoch on that are 5% of the time.
     Excluded by starting workers, a first sample or a sampler that takes half of them.
     """
-    found = late(c)
-    if found is None or found[2].cause is not None:
+    found = late(c, None)
+    if found is None:
         return None
     (mean_ns, cost, _), workers, alone = found, c.loader.workers, c.gap.loader_only
     name, lives_on = c.setting("persistent_workers"), c.loader.persistent_workers
@@ -149,8 +153,8 @@ def worker_start(c: Context) -> Finding | None:
     Shown by half of an epoch's first wait, which the slowest worker took to start and for its
     worker_init_fn.
     """
-    found = late(c)
-    if found is None or found[2].cause != "worker start":
+    found = late(c, "worker start")
+    if found is None:
         return None
     (_, cost, start), method = found, c.loader.start_method or "fork"
     name, do = c.setting("persistent_workers"), list[Set | Do]()
@@ -198,8 +202,8 @@ def shuffle_buffer(c: Context) -> Finding | None:
     Shown by half of an epoch's first wait, which a worker took for its first sample.
     Excluded by starting workers, or a sampler, that takes half.
     """
-    found = late(c)
-    if found is None or found[2].cause != "shuffle buffer":
+    found = late(c, "shuffle buffer")
+    if found is None:
         return None
     return Finding(
         f"In each epoch the first sample of a worker takes {duration(found[2].sample_ns)}: "
@@ -215,8 +219,8 @@ def sampler_start(c: Context) -> Finding | None:
 
     Shown by half of an epoch's first wait, which the training process took to draw indices.
     """
-    found, sampler = late(c), c.loader.sampler or "the sampler"
-    if found is None or found[2].cause != "sampler start":
+    found, sampler = late(c, "sampler start"), c.loader.sampler or "the sampler"
+    if found is None:
         return None
     once = "do in its constructor what is the same for every epoch"
     return Finding(
@@ -278,7 +282,8 @@ def slow_first_batch(c: Context) -> Finding | None:
             is_noticed = is_noticed or (lost >= LARGE and cost >= max(LARGE * lost, MATTERS))
         if part < LARGE and not is_noticed:
             return None
-        if len(waits_ns) > 1 and first_ns < TWICE * waits_ns[1:].mean() and late(c) is not None:
+        later = (epoch_boundaries, worker_start, shuffle_buffer, sampler_start)
+        if any(map(c.found, later)) and first_ns < TWICE * waits_ns[1:].mean():
             return None
         batches = round(length_of_epochs(c.run) or 0)
         of_epoch = f", and {share(part)} of a whole epoch of {batches:,} batches"
