@@ -32,10 +32,10 @@ def by(c: Context) -> str | None:
     return blockage(c.stages, c.loader.workers or 0, c.blocked)
 
 
-def place_of(c: Context) -> tuple[str | None, str]:
-    """The line of the program that is blocked most, if one was seen; and words for it."""
+def place_of(c: Context) -> tuple[str, str | None, str]:
+    """Where workers are blocked most: as the kernel names it, the line of the program, in words."""
     line = c.stages.blocked_line
-    return (line.place, line.place) if line else (None, "a place not seen")
+    return (line.blocked_in, line.place, line.place) if line else ("", None, "a place not seen")
 
 
 @rule("lock", source=KERNEL, undo=lambda _: UNBLOCKED)
@@ -49,14 +49,13 @@ def lock(c: Context) -> Finding | None:
     """
     if by(c) != "lock":
         return None
-    line, (place, seen_at) = c.stages.blocked_line, place_of(c)
-    kernel = (line and line.blocked_in) or "not known"
+    kernel, place, seen_at = place_of(c)
     because = "open the file or database once in each worker, or hold it for a shorter time"
     if c.opens_no_file:  # each may have its own already
         because = "hold it for a shorter time, or give each worker a copy"
     return Finding(
         f"Workers are blocked {share(c.blocked)} of their time by a lock that they share, at "
-        f"{seen_at} ({kernel}).",
+        f"{seen_at} ({kernel or 'not known'}).",
         [Do("do not share the lock", because, place, UNBLOCKED)],
     )
 
@@ -94,13 +93,13 @@ def storage_latency(c: Context) -> Finding | None:
         return None
     if (network := _network(c)) is not None:
         return network
-    line, (place, seen_at) = c.stages.blocked_line, place_of(c)
+    kernel, place, seen_at = place_of(c)
     slow = "storage, the network or another process is slow to answer"
     says = (
         f"Loading is blocked {share(c.blocked)} of its time, neither on a CPU nor waiting for one, "
         f"at {seen_at}: {slow}."
     )
-    if line is not None and FUTEX in line.blocked_in and awaits_threads(c.stages):
+    if FUTEX in kernel and awaits_threads(c.stages):
         says = (
             f"Loading waits {share(c.blocked)} of its time for threads of the same worker, at "
             f"{seen_at}, which hardly compute meanwhile: {slow} them."
@@ -115,13 +114,12 @@ def _network(c: Context) -> Finding | None:
 
     It is none, too, where nobody read how many bytes the machine received.
     """
-    inside, line, (place, seen_at) = c.stages, c.stages.blocked_line, place_of(c)
+    inside, (kernel, place, seen_at) = c.stages, place_of(c)
     in_client = sum(call.share for call in inside.calls if CLIENTS.fullmatch(call.function))
-    in_socket = line is not None and line.blocked_in.startswith(SOCKETS)
     counted = c.run.stages.samples[c.run.stages.samples > 0]
     read = c.run.readings.get(("host", "machine"), Columns({}))
     rates = read.get("received_bytes_per_s", np.empty(0))
-    is_it = (in_socket or in_client >= DOMINATES) and not np.isnan(rates).all()
+    is_it = (kernel.startswith(SOCKETS) or in_client >= DOMINATES) and not np.isnan(rates).all()
     if not is_it or not len(counted) or c.gap.real is None:
         return None
     received = float(np.nanmean(rates) * (read.time_ns[-1] - read.time_ns[0]) / 1e9)

@@ -225,7 +225,7 @@ def worker_memory(c: Context) -> Finding | None:
             return Finding(
                 f"Each of the {workers} workers keeps {size(1000 * kept / workers)} more after "
                 f"1,000 batches. At this rate the {size(available)} that are left are full in "
-                f"{duration(left_ns)}, after {number(batches / length)} epochs.",
+                f"{duration(left_ns)}, after {batches:,.0f} batches.",
                 [Do("find what the dataset keeps", because)],
             )
     return _growing(c, "workers", Do("keep dataset lists in arrays, and bound caches", because))
@@ -238,16 +238,12 @@ def _growing(c: Context, subject: str, do: Do) -> Finding | None:
         raise Skip(grown.says)
     if not grown.grows:
         return None
-    return Finding(
-        f"The memory of the {'training process' if subject == 'process' else subject} grows by "
-        f"{size(rate.value)} an hour, of {size(limit)} in all.",
-        [do],
-    )
+    whose = "training process" if subject == "process" else subject
+    rises = f"{size(rate.value)} an hour, of {size(limit)} in all"
+    return Finding(f"The memory of the {whose} grows by {rises}.", [do])
 
 
-@rule(
-    "padding", source="masks, lengths or token ids of batches; the Theil-Sen slope of their steps"
-)
+@rule("padding", source="masks, lengths or token ids of batches; Theil-Sen slope of their steps")
 def padding(c: Context) -> Finding | None:
     """Much of the batches is padding, and steps take longer for it. It is not lost to loading.
 
