@@ -14,7 +14,7 @@ from pathlib import Path
 
 from loadeval import RunLogError, read_run
 from loadeval.data.run import Run
-from loadeval.findings.engine import ROOMS, RULES, Finding, Rule, diagnose
+from loadeval.findings.engine import ROOMS, RULES, Ask, Finding, diagnose
 from tests.recordings import RECORDED, TOGETHER, laid_out
 
 PAGE = Path(__file__).parent.parent / "docs" / "findings.md"
@@ -55,20 +55,20 @@ def rules() -> str:
     for room in ROOMS:
         module = import_module(f"loadeval.findings.{room}")
         parts.append(f"### {(module.__doc__ or '').strip().removesuffix('.')}\n")
-        own = [rule for rule in RULES if inspect.unwrap(rule.ask).__module__ == module.__name__]
-        parts += [_rule(rule, shown.get(rule.name)) for rule in own]
+        own = [ask for ask in RULES if ask.__module__ == module.__name__]
+        parts += [_rule(ask, shown.get(RULES[ask].name)) for ask in own]
     return "\n".join(parts)
 
 
-def _rule(rule: Rule, example: Finding | None) -> str:
-    what, *why = re.split(r"\n\s*\n", inspect.getdoc(rule.ask) or "")
-    lines = [f"#### {rule.name}\n", f"{_one_line(what)}\n"]
+def _rule(ask: Ask, example: Finding | None) -> str:
+    what, *why = re.split(r"\n+(?=Shown by|Excluded by)", inspect.getdoc(ask) or "")
+    lines = [f"#### {RULES[ask].name}\n", f"{_one_line(what)}\n"]
     lines += ["- " + re.sub("^(Shown|Excluded) by", r"**\1 by**", _one_line(each)) for each in why]
     if example is not None:
         lines.append(f"- **Says**, for example: {_plain(example.says)}")
         advice = [f"{do.says}{f' ({do.because})' * bool(do.because)}" for do in example.do]
         lines += [f"- **To do**: {_plain('; '.join(advice))}."] if advice else []
-    return "\n".join([*lines, f"- **Source**: {rule.source}.", ""])
+    return "\n".join([*lines, f"- **Source**: {RULES[ask].source}.", ""])
 
 
 def _one_line(text: str) -> str:

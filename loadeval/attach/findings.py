@@ -15,8 +15,8 @@ from loadeval.attach.hang import Hang, no_batch_came, numbered, rows
 from loadeval.attach.job import Training
 from loadeval.attach.marks import LineOf, Marks
 from loadeval.attach.observe import STAGES, Attached, Loading, SeenLine, seen_in
-from loadeval.findings.cpus import WAITS_FOR_CPU
-from loadeval.findings.engine import BLOCKED, DOMINATES, MATTERS, Do, Finding, Set
+from loadeval.findings import BLOCKED, DOMINATES, MATTERS, WAITS_FOR_CPU
+from loadeval.findings.engine import Do, Finding, Set
 from loadeval.inside.code import DISKS, LOCKS
 from loadeval.probes.observing import Observation
 from loadeval.probes.stacks import NO_STACKS

@@ -7,21 +7,11 @@ import re
 import numpy as np
 
 from loadeval.data.columns import Columns
-from loadeval.findings.engine import (
-    BLOCKED,
-    DOMINATES,
-    MOSTLY,
-    TWICE,
-    Context,
-    Do,
-    Finding,
-    found_by,
-    rule,
-)
+from loadeval.findings import BLOCKED, DOMINATES, MOSTLY, STREAM_BYTES_PER_NS, TWICE
+from loadeval.findings.engine import Context, Do, Finding, rule
 from loadeval.findings.inside import collates, shorter, tokenises, waits_for_workers, without
 from loadeval.findings.workers import few_shards, more_workers
 from loadeval.inside.code import FUTEX, awaits_threads, blockage
-from loadeval.model.changes import Change
 from loadeval.words import duration, share, size
 
 KERNEL = "on-CPU, run-queue and blocked time of the workers, as the kernel counts it"
@@ -32,13 +22,7 @@ CLIENTS = re.compile(
     r"|adlfs|fsspec|google\.cloud|azure|obstore|huggingface_hub)\..+|(.+\.)?recv(_into|from)?"
 )
 """Functions that wait for the network, by their full names."""
-SLOWEST_STREAM_BYTES_PER_NS = 0.02
-"""Who waits for so few bytes in a second, 20 MB, waits for answers rather than for bytes.
-
-One connection to an object store brings 50 to 100 MB/s once bytes flow.
-"""
-MOST_REQUESTS = 8
-"""So many requests at once are advised at most in a worker."""
+UNBLOCKED = without("blocked_ns", "read_ns")
 
 
 def by(c: Context) -> str | None:
@@ -48,42 +32,35 @@ def by(c: Context) -> str | None:
     return blockage(c.stages, c.loader.workers or 0, c.blocked)
 
 
-def where(c: Context) -> tuple[str | None, str]:
-    """The line of the program that is blocked most, if one was seen; and words for it."""
+def place_of(c: Context) -> tuple[str, str | None, str]:
+    """Where workers are blocked most: as the kernel names it, the line of the program, in words."""
     line = c.stages.blocked_line
-    return (None, "a place not seen") if line is None else (line.place, line.place)
+    return (line.blocked_in, line.place, line.place) if line else ("", None, "a place not seen")
 
 
-def unblocked(_: Context) -> Change:
-    """Workers are never blocked."""
-    return without("blocked_ns", "read_ns")
-
-
-@rule("lock", source=KERNEL, undo=unblocked)
+@rule("lock", source=KERNEL, undo=lambda _: UNBLOCKED)
 def lock(c: Context) -> Finding | None:
     """Workers wait for a lock that they share, of a file or a database say.
 
     Shown by workers that are blocked for 40% of their work where the kernel names a lock, or that
     work one at a time.
-
     Excluded by a lock that threads of the same worker hold, and a disk, where 30% of the bytes come
     from it.
     """
     if by(c) != "lock":
         return None
-    line, (place, seen_at) = c.stages.blocked_line, where(c)
-    kernel = line.blocked_in if line and line.blocked_in else "not known"
+    kernel, place, seen_at = place_of(c)
     because = "open the file or database once in each worker, or hold it for a shorter time"
     if c.opens_no_file:  # each may have its own already
         because = "hold it for a shorter time, or give each worker a copy"
     return Finding(
         f"Workers are blocked {share(c.blocked)} of their time by a lock that they share, at "
-        f"{seen_at} ({kernel}).",
-        [Do("do not share the lock", because, place, unblocked(c))],
+        f"{seen_at} ({kernel or 'not known'}).",
+        [Do("do not share the lock", because, place, UNBLOCKED)],
     )
 
 
-@rule("disk", source=KERNEL, undo=unblocked)
+@rule("disk", source=KERNEL, undo=lambda _: UNBLOCKED)
 def disk(c: Context) -> Finding | None:
     """The data is read from the disk, not from the page cache.
 
@@ -100,31 +77,29 @@ def disk(c: Context) -> Finding | None:
     return Finding(
         f"The data is read from the disk, not from the page cache{much}. Loading is blocked "
         f"{share(c.blocked)} of its time.",
-        [Do("read less, or from a faster disk", because, change=unblocked(c))],
+        [Do("read less, or from a faster disk", because, change=UNBLOCKED)],
     )
 
 
-@rule("storage latency", source=KERNEL, undo=unblocked)
+@rule("storage latency", source=KERNEL, undo=lambda _: UNBLOCKED)
 def storage_latency(c: Context) -> Finding | None:
     """Workers wait for storage, the network, another process, or threads of their own.
 
     Shown by workers that are blocked for 40% of their work, and not by a lock or the disk; by the
     network where the kernel or the functions called say so.
-
     Excluded by a collate function or tokeniser that takes 40%, and workers that have no shard.
     """
-    if by(c) != "other" or found_by(few_shards, c) is not None:
+    if by(c) != "other" or c.found(few_shards):
         return None
-    network = _network(c)
-    if network is not None:
+    if (network := _network(c)) is not None:
         return network
-    line, (place, seen_at) = c.stages.blocked_line, where(c)
+    kernel, place, seen_at = place_of(c)
     slow = "storage, the network or another process is slow to answer"
     says = (
         f"Loading is blocked {share(c.blocked)} of its time, neither on a CPU nor waiting for one, "
         f"at {seen_at}: {slow}."
     )
-    if line is not None and FUTEX in line.blocked_in and awaits_threads(c.stages):
+    if FUTEX in kernel and awaits_threads(c.stages):
         says = (
             f"Loading waits {share(c.blocked)} of its time for threads of the same worker, at "
             f"{seen_at}, which hardly compute meanwhile: {slow} them."
@@ -139,33 +114,31 @@ def _network(c: Context) -> Finding | None:
 
     It is none, too, where nobody read how many bytes the machine received.
     """
-    inside, line, (place, seen_at) = c.stages, c.stages.blocked_line, where(c)
+    inside, (kernel, place, seen_at) = c.stages, place_of(c)
     in_client = sum(call.share for call in inside.calls if CLIENTS.fullmatch(call.function))
-    in_socket = line is not None and line.blocked_in.startswith(SOCKETS)
     counted = c.run.stages.samples[c.run.stages.samples > 0]
     read = c.run.readings.get(("host", "machine"), Columns({}))
     rates = read.get("received_bytes_per_s", np.empty(0))
-    if (not in_socket and in_client < DOMINATES) or np.isnan(rates).all():
-        return None
-    if not len(counted) or c.gap.real is None:
+    is_it = (kernel.startswith(SOCKETS) or in_client >= DOMINATES) and not np.isnan(rates).all()
+    if not is_it or not len(counted) or c.gap.real is None:
         return None
     received = float(np.nanmean(rates) * (read.time_ns[-1] - read.time_ns[0]) / 1e9)
     samples, batch_bytes = float(counted.mean()), received / len(c.run.stages)
     blocked_ns = c.blocked * inside.fetch_ns
-    if batch_bytes >= SLOWEST_STREAM_BYTES_PER_NS * blocked_ns:
+    if batch_bytes >= STREAM_BYTES_PER_NS * blocked_ns:
         because = "compressed or smaller samples, only the parts that are used, a cache nearby"
         return Finding(
             f"Loading waits for the network {share(c.blocked)} of its time, for "
             f"{size(batch_bytes)} a batch ({size(1e9 * batch_bytes / c.gap.real.value)}/s), at "
             f"{seen_at}: that is bandwidth more than latency.",
-            [Do("fetch fewer bytes", because, place, unblocked(c))],
+            [Do("fetch fewer bytes", because, place, UNBLOCKED)],
         )
     do, connections = more_workers(c), inside.connections or 0.0
     if connections >= MOSTLY:  # they are not kept
         change = shorter(1 + connections / max(inside.requests or 0.0, connections), "blocked_ns")
-        because = f"{connections:.3g} new ones for a sample, each a round trip: a session or pool"
+        because = f"{connections:.3g} new ones for a sample, each a round trip: a session or a pool"
         do.append(Do("keep connections open in each worker", because, place, change))
-    requests = int(min(samples, MOST_REQUESTS))
+    requests = int(min(samples, 8))  # at once, in a worker: more are hard on a server
     if requests > 1 and (c.run.stages.slowest_ns >= 0).any():  # they are asked for one by one
         because = "__getitems__(indices) with a thread pool in each worker"
         change = shorter(requests, "blocked_ns")

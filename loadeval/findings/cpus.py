@@ -3,43 +3,16 @@
 from __future__ import annotations
 
 from loadeval.data.run import ARMS
-from loadeval.findings.engine import (
-    MATTERS,
-    MOSTLY,
-    Context,
-    Do,
-    Finding,
-    Set,
-    Skip,
-    explains_waiting,
-    found_by,
-    rule,
-)
+from loadeval.findings import FEW, LOCK_NS, LOCK_WAIT, MANY_CPUS, MATTERS, MOSTLY, WAITS_FOR_CPU
+from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
 from loadeval.findings.workers import balanced, lacks_cpu, slow_worker_of
 from loadeval.inside.operators import Threads, operators, threads
 from loadeval.model.changes import Change
 from loadeval.words import counted, duration, number, share
 
-WAITS_FOR_CPU = 0.15
-"""Workers that are runnable without a CPU for this share of their time have too few CPUs."""
-DESPITE_OMP = 1.0
-"""With `OMP_NUM_THREADS=1` other threads of a worker must compute as much as the fetching one.
-
-PyTorch can be told otherwise in a worker, and OpenCV and tokenizers do not read it.
-"""
-LONG_NS = 500_000
-"""A wait for Python's lock from which on it matters: a tenth of the switch interval."""
-TIMES_IDEAL = 3.0
-"""Several times what it is while nothing is loaded, or the training step itself holds the lock."""
-FEWEST_READINGS = 2
-"""Each arm needs so many readings of the lock."""
-LEAST_CPUS = 0.1
-"""Threads of a loader of processes, or of no worker, load if they use so many CPUs to do so."""
 SWITCH_INTERVAL_NS = 5_000_000
 """Python takes its lock from a thread after this, unless `sys.setswitchinterval` changed it."""
 TRAINING_THREAD = "training thread"
-MUCH = 0.5
-"""CPUs: when others use so many, it is said."""
 
 
 @rule(
@@ -52,34 +25,30 @@ def contention(c: Context) -> Finding | None:
     """Loading takes CPUs, memory bandwidth or the GPU from the step.
 
     Shown by steps that are slower than with ideal loading, by 5% of the time and beyond chance.
-
     Excluded by Python's lock, and other findings in as far as what they name is most of what
     loading computes.
     """
     c.needs_ideal()
     slower, required, left = c.gap.contention, c.gap.required, c.cpus.left
-    if slower is None or (slower.low is not None and slower.low <= 0) or c.contention < MATTERS:
-        return None
-    if found_by(python_lock, c) is not None:
+    if slower is None or slower.bounds[0] <= 0 or c.contention < MATTERS or c.found(python_lock):
         return None
     do, because = "make loading lighter: cheaper transforms, fewer threads, fewer copies", ""
+    why = "loading competes for CPUs, memory bandwidth or the GPU"
     if c.is_rank:
         do = "compare the logs of all ranks: a step waits for the slowest one"
         because = "its own step may be as fast as with ideal loading"
+        why = "it waits for ranks whose batches are late, or loading competes with it"
     elif c.cpus.are_busy:
         do = "make transforms cheaper, or move them to the GPU, or give training more CPUs"
         because = f"no CPU is free of the {c.cpus.usable} that training may use"
     elif left is not None and left - (c.cpus.computing or 0.0) >= 1:
         because = "a CPU is free: it is memory bandwidth, Python's lock or the GPU that both need"
-    says, late = f"A step takes {slower:duration} longer while batches are loaded", 0.0
+    says, cost = f"A step takes {slower:duration} longer while batches are loaded", c.contention
     keeps_up = c.model is not None and required is not None and required.bounds[1] <= 1
-    if keeps_up and c.gap.waiting and c.waiting and not explains_waiting(c):
-        late = c.waiting
+    if keeps_up and c.gap.waiting and c.waiting and not c.explains_waiting:
+        cost += c.waiting
         says += f", and waits {c.gap.waiting:duration} for a loader that alone keeps up"
-    why = "loading competes for CPUs, memory bandwidth or the GPU"
-    if c.is_rank:
-        why = "it waits for ranks whose batches are late, or loading competes with it"
-    advice: list[Set | Do] = [Do(do, because)]
+    advice = [Do(do, because)]
     of_step, workers, usable = round(c.cpus.training["ideal"] or 0), c.loader.workers, c.cpus.usable
     if of_step > 1 and workers and usable is not None and of_step + workers > usable:
         fewer = max(usable - workers, 1)
@@ -88,13 +57,8 @@ def contention(c: Context) -> Finding | None:
             f"CPU: torch.set_num_threads({fewer}) in the training process"
         )
         advice.insert(0, Do(f"try OMP_NUM_THREADS={fewer}", because))
-    return Finding(
-        f"{says}: {why}.",
-        advice,
-        {"training and workers use, CPUs": c.cpus.used(), "training may use, CPUs": c.cpus.usable},
-        sure=not c.is_rank,
-        cost=c.contention + late,
-    )
+    facts = {"training and workers use, CPUs": c.cpus.used(), "training may use, CPUs": usable}
+    return Finding(f"{says}: {why}.", advice, facts, sure=not c.is_rank, cost=cost)
 
 
 def with_all_cpus(c: Context) -> Change:
@@ -111,8 +75,7 @@ def with_all_cpus(c: Context) -> Change:
 
 @rule(
     "confined workers",
-    source="the CPUs that the system lets each process run on (its affinity), and a simulation of "
-    "the loader on all of them",
+    source="the CPUs that each process may run on (its affinity), and a simulation on all of them",
     undo=with_all_cpus,
     of=("waiting", "contention"),
     turn="first",
@@ -122,7 +85,6 @@ def confined(c: Context) -> Finding | None:
 
     Shown by the affinity of workers, which leaves out CPUs; or of one worker, which is slow and
     waits for a CPU.
-
     Excluded by as many CPUs as workers, and one for training where it may use no other. It has no
     cost where it was so from the start, and may be intended.
     """
@@ -163,20 +125,13 @@ def confined(c: Context) -> Finding | None:
     return Finding(f"{says}: something set the affinity of the {whose}.", [do])
 
 
-def own_cpus(_: Context) -> Change:
-    """Nobody waits for a CPU."""
-    return Change(
-        {"cpus": None, "others_cpus": 0.0},
-        lambda costs: costs.replace(run_queue_ns=0 * costs.run_queue_ns),
-    )
-
-
 @rule(
     "oversubscription",
-    source=(
-        "run-queue time of the workers; the warning that PyTorch gives for more workers than CPUs"
+    source="run-queue time of workers; the warning that PyTorch gives for more of them than CPUs",
+    undo=lambda _: Change(
+        {"cpus": None, "others_cpus": 0.0},
+        lambda costs: costs.replace(run_queue_ns=0 * costs.run_queue_ns),
     ),
-    undo=own_cpus,
     of=("waiting", "contention"),
     turn="first",
 )
@@ -185,21 +140,19 @@ def oversubscription(c: Context) -> Finding | None:
 
     Shown by workers that could run, but wait for a CPU 15% of their work. Where that was not read,
     by more workers than CPUs, without a cost.
-
     Excluded by workers that are kept from CPUs that there are, and CPUs of which half are idle.
     """
     workers, usable, computing = c.loader.workers, c.cpus.usable, c.cpus.computing
-    if found_by(confined, c) is not None:
+    if c.found(confined):
         return None
     if c.model is not None and c.stages.run_queue_ns is not None:
-        waits = c.on_run_queue >= WAITS_FOR_CPU and c.loses
-        return _waiting_for_cpus(c, c.on_run_queue) if waits else None
-    if workers is None:
-        raise Skip("the loader's number of workers is not known")
-    if usable is None:
-        raise Skip("the number of usable CPUs is not known")
+        part = c.stages.run_queue_ns / max(c.work_ns, 1.0)
+        return _waiting_for_cpus(c, part) if part >= WAITS_FOR_CPU and c.loses else None
+    if workers is None or usable is None:
+        what = "loader's number of workers" if workers is None else "number of usable CPUs"
+        raise Skip(f"the {what} is not known")
     idle = not c.cpus.are_busy and computing is not None and computing < MOSTLY * usable
-    if workers <= usable or idle or found_by(slow_operator, c):  # then most of them wait for it
+    if workers <= usable or idle or c.found(slow_operator):  # then most of them wait for it
         return None
     name = c.setting("num_workers")
     return Finding(
@@ -213,18 +166,18 @@ def oversubscription(c: Context) -> Finding | None:
 
 def _waiting_for_cpus(c: Context, part: float) -> Finding | None:
     """What is said of workers that wait for a CPU for this part of their work."""
-    inside, workers, usable = c.stages, c.loader.workers or 0, c.cpus.usable
-    pickle = inside.share_of("pickle")  # in a thread that each worker has
-    beside_ns = (inside.other_cpu_ns or 0.0) - (pickle.work_ns if pickle else 0.0)
-    in_one = c.run.header.environment.get("omp_num_threads") == 1
-    others, cost = c.cpus.competing, None
-    if workers and beside_ns >= (DESPITE_OMP if in_one else MOSTLY) * (inside.cpu_ns or 0.0) > 0:
+    workers, usable, others, cost = c.loader.workers or 0, c.cpus.usable, c.cpus.competing, None
+    pickle = c.stages.share_of("pickle")  # in a thread that each worker has
+    beside_ns = (c.stages.other_cpu_ns or 0.0) - (pickle.work_ns if pickle else 0.0)
+    # With OMP_NUM_THREADS=1, what does not read it must compute as much as the fetching thread.
+    least = 1.0 if c.run.header.environment.get("omp_num_threads") == 1 else MOSTLY
+    if workers and beside_ns >= least * (c.stages.cpu_ns or 0.0) > 0:
         because = "torch.set_num_threads(1), cv2.setNumThreads(0), TOKENIZERS_PARALLELISM=false"
         do: Set | Do = Do("try OMP_NUM_THREADS=1: let each worker compute in one thread", because)
-    elif others >= MUCH:
+    elif others >= MANY_CPUS:
         because = f"they use {number(others)}; or measure again while nothing else runs"
         do = Do("free CPUs that other programs use", because)
-    elif (idle := c.cpus.workers["ideal"] or 0.0) >= MUCH:
+    elif (idle := c.cpus.workers["ideal"] or 0.0) >= MANY_CPUS:
         because = f"they use {number(idle)} CPUs while nothing is loaded"
         do = Do("free CPUs that other processes of this program use", because)
         cost = c.waiting + c.contention  # they slow down both, and no simulation knows them
@@ -243,51 +196,35 @@ def _waiting_for_cpus(c: Context, part: float) -> Finding | None:
 # Pipelines of threads, and Python's lock
 
 
-@rule(
-    "slow operator",
-    source="task times of the stages by how many tasks they may work on at once, and their queues",
-)
+@rule("slow operator", source="task times of the stages by their concurrency, and their queues")
 def slow_operator(c: Context) -> Finding | None:
     """One stage of the loader's pipeline keeps the others waiting.
 
     Shown by a stage of SPDL, or by threads of its pipeline, that are busy 80% of the time.
-
-    Excluded by nothing that is lost in waiting.
     """
     report = operators(c.run)
     if report is None or report.bottleneck is None or not c.loses or not c.waiting:
         return None
     slowest, workers = report.bottleneck, c.loader.workers
     at_once = "one task" if slowest.concurrency == 1 else f"{slowest.concurrency} tasks"
-    busy = share(slowest.busy_share or 0.0)
+    busy, setting = share(slowest.busy_share or 0.0), c.setting("concurrency") or "concurrency"
     says = f"{slowest.name} works {busy} of the time, on {at_once} at once."
+    more = f"raise {setting} of {slowest.name} from {slowest.concurrency}"
     if report.limit == "threads busy":
         busy = share(min(report.threads_share or 0.0, 1.0))
-        says = (
-            f"The {workers} threads of the pipeline are busy {busy} of the time, most of it with "
-            f"{slowest.name}."
-        )
-    do: list[Set | Do] = [Do(f"make {slowest.name} cheaper")]
-    if found_by(python_lock, c) is None:  # else only one of them works at a time
-        if report.limit == "threads busy":
-            do.insert(0, Do(f"give the pipeline more threads than {workers}"))
-        else:
-            name = c.setting("concurrency") or "concurrency"
-            do.insert(0, Do(f"raise {name} of {slowest.name} from {slowest.concurrency}"))
-    return Finding(says, do, cost=c.waiting)
+        says = f"The {workers} threads of the pipeline are busy {busy} of the time, most of it with"
+        says, more = f"{says} {slowest.name}.", f"give the pipeline more threads than {workers}"
+    do = [Do(more), Do(f"make {slowest.name} cheaper")]
+    # With Python's lock only one of them works at a time.
+    return Finding(says, do[1:] if c.found(python_lock) else do, cost=c.waiting)
 
 
-@rule(
-    "Python lock",
-    source="how long a thread waits for the GIL, in both arms",
-    of=("contention", "waiting"),
-)
+@rule("Python lock", source="waits for the GIL, in both arms", of=("contention", "waiting"))
 def python_lock(c: Context) -> Finding | None:
     """Threads that load in the training process hold Python's lock (GIL), or take it often.
 
     Shown by a wait for the lock of 0.5 ms that is three times as long as with ideal loading; or
     steps that stop though they have a CPU, for half of what they are slower.
-
     Excluded by loading in processes, unless threads beside them compute only while batches are
     loaded, and steps are slower.
     """
@@ -300,7 +237,7 @@ def python_lock(c: Context) -> Finding | None:
     loading_cpus = sum(
         max((use.cpu_cores["real"] or 0.0) - (use.cpu_cores["ideal"] or 0.0), 0.0) for use in beside
     )
-    steps_suffer = loading_cpus >= LEAST_CPUS and c.contention >= MATTERS
+    steps_suffer = loading_cpus >= FEW and c.contention >= MATTERS
     in_processes = c.loader.start_method is not None or c.loader.persistent_workers is not None
     if (in_processes or c.loader.workers == 0) and not steps_suffer:
         return None
@@ -311,13 +248,11 @@ def python_lock(c: Context) -> Finding | None:
     if not c.loses or c.loads_on_request:
         return None
     real, ideal = report.lock_wait["real"], report.lock_wait["ideal"]
-    read = [0 if wait is None else wait.readings for wait in (real, ideal)]
-    if real is None or ideal is None or min(read) < FEWEST_READINGS:
-        raise Skip(
-            f"the wait for Python's lock was read {min(read)} times in an arm, and "
-            f"{FEWEST_READINGS} are needed; let it run longer"
-        )
-    held = real.wait_ns >= max(LONG_NS, TIMES_IDEAL * ideal.wait_ns)
+    read = min(wait.readings if wait else 0 for wait in (real, ideal))
+    if real is None or ideal is None or read <= 1:
+        few = f"{read} times in an arm, and 2 are needed"
+        raise Skip(f"the wait for Python's lock was read {few}; let it run longer")
+    held = real.wait_ns >= max(LOCK_NS, LOCK_WAIT * ideal.wait_ns)
     stopped_ns, queued_ns = _longer_ns(c, report)
     often = steps_suffer and slower is not None and stopped_ns >= MOSTLY * slower.value
     if not held and not often:
@@ -354,17 +289,16 @@ def _longer_ns(c: Context, report: Threads) -> tuple[float, float]:
     It stops where it neither computes nor waits for a CPU, or for a batch.
     """
     use = next((each for each in report.threads if each.name == TRAINING_THREAD), None)
-    if use is None:
-        return 0.0, 0.0
     stopped_ns, queued_ns = 0.0, 0.0
+    if use is None:
+        return stopped_ns, queued_ns
     for arm, sign, time in zip(ARMS, (1, -1), (c.gap.real, c.gap.ideal), strict=True):
-        time_ns = time.value if time else 0.0
-        queued = use.run_queue_cores[arm] or 0.0
+        time_ns, queued = time.value if time else 0.0, use.run_queue_cores[arm] or 0.0
         stopped_ns += sign * max(1 - (use.cpu_cores[arm] or 0.0) - queued, 0.0) * time_ns
         queued_ns += sign * queued * time_ns
-    waiting_ns = 0.0 if c.gap.waiting is None else c.gap.waiting.value
+    stopped_ns -= c.gap.waiting.value if c.gap.waiting else 0.0
     is_known = None not in use.cpu_cores.values()
-    return max(stopped_ns - waiting_ns, 0.0) if is_known else 0.0, max(queued_ns, 0.0)
+    return max(stopped_ns, 0.0) * is_known, max(queued_ns, 0.0)
 
 
 def _in_lock(c: Context, report: Threads, wait_ns: float) -> float:

@@ -9,21 +9,21 @@ before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, wraps
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field, replace
 from importlib import import_module
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Column, Columns
-from loadeval.data.lines import LoaderInfo
+from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
-from loadeval.estimate.cpus import Cpus, cpus
-from loadeval.estimate.gap import Gap, gap
+from loadeval.estimate.cpus import cpus
+from loadeval.estimate.gap import gap
 from loadeval.estimate.stats import Estimate
 from loadeval.estimate.steady import steady
+from loadeval.findings import ACCOUNTED, FEWEST_LOGGED, LARGE, MATTERS, WORTH
 from loadeval.inside.stages import Stage, Stages, stages
 from loadeval.model.changes import Change
 from loadeval.model.costs import computed_ns
@@ -32,28 +32,6 @@ from loadeval.model.model import Model
 ROOMS = ("workers", "inside", "blocked", "cpus", "starts", "gpu", "run")
 """The files of this folder that have rules."""
 
-MATTERS = 0.05
-"""Of the time: less is no finding (TensorFlow's input-pipeline analyser)."""
-WORTH = 0.03
-"""Of the time: what gains less is no action, and a finding that others leave less is none."""
-ACCOUNTED = 0.8
-"""Of what is lost: where findings have so much, what they leave is told only if it matters."""
-DOMINATES = 0.4
-"""Of fetching and collating: the function that takes so much is named for it alone."""
-LARGE = 0.2
-"""Such a part of the waiting, of an epoch, or of the loader's time for a stage is told.
-
-Two things that gain within a fifth of each other are alike: a setting comes before code.
-"""
-TWICE = 2.0
-"""So many times as much is more than usual, and so many times as fast is what is asked for."""
-BLOCKED = 0.4
-"""Of fetching and collating: workers that are blocked so long do not lack CPUs."""
-MOSTLY = 0.5
-"""More than half of it: what takes so much of a thing is what it is."""
-FEWEST_LOGGED = 8
-"""A log by itself needs so many steady batches to say why training waits for them."""
-
 DIAGNOSE = "measure with `loadeval diagnose -- COMMAND`"
 IN_PYTHON = "or with mode='alternate' in Python"
 NO_IDEAL = f"ideal loading was not measured: {DIAGNOSE}, {IN_PYTHON}"
@@ -61,6 +39,7 @@ NO_IDEAL = f"ideal loading was not measured: {DIAGNOSE}, {IN_PYTHON}"
 Part: TypeAlias = Literal["waiting", "contention", "epoch starts"]
 Turn: TypeAlias = Literal["first", "by gain", "last"]
 Ask: TypeAlias = "Callable[[Context], Finding | None]"
+Undo: TypeAlias = "Callable[[Context], Change]"
 
 
 class Skip(Exception):  # noqa: N818 - it is none
@@ -152,7 +131,8 @@ class Diagnosis:
     limit: str = ""
 
 
-class Rule(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class rule:  # noqa: N801 - it decorates functions
     """A rule, by its name; `undo` is the change that takes away what it finds.
 
     What that costs is `of` these parts of the time lost. Findings of which the `turn` is first are
@@ -160,137 +140,83 @@ class Rule(NamedTuple):
     """
 
     name: str
+    _: KW_ONLY
     source: str
-    ask: Ask
-    undo: Callable[[Context], Change] | None
-    of: tuple[Part, ...]
-    turn: Turn
+    undo: Undo | None = None
+    of: tuple[Part, ...] = ("waiting",)
+    turn: Turn = "by gain"
+
+    def __call__(self, ask: Ask) -> Ask:
+        """Register the function that is asked."""
+        RULES[ask] = self
+        return ask
 
 
-RULES: list[Rule] = []
-TURNS: tuple[Turn, ...] = ("first", "by gain", "last")
+RULES: dict[Ask, rule] = {}
 
 
-def rule(
-    name: str,
-    *,
-    source: str,
-    undo: Callable[[Context], Change] | None = None,
-    of: tuple[Part, ...] = ("waiting",),
-    turn: Turn = "by gain",
-) -> Callable[[Ask], Ask]:
-    """Registers a rule, see Rule, which is then asked once of a context."""
-
-    def register(ask: Ask) -> Ask:
-        @wraps(ask)
-        def once(c: Context) -> Finding | None:
-            if name not in c.answers:
-                try:
-                    c.answers[name] = ask(c)
-                except Skip as why:
-                    c.answers[name] = why
-            answer = c.answers[name]
-            if isinstance(answer, Skip):
-                raise answer
-            return answer
-
-        RULES.append(Rule(name, source, once, undo, of, turn))
-        return once
-
-    return register
-
-
-def found_by(ask: Ask, c: Context) -> Finding | None:
-    """What another rule found; None where it found nothing, or could not tell."""
-    try:
-        return ask(c)
-    except Skip:
-        return None
-
-
-def explains_waiting(c: Context) -> bool:
-    """Whether a rule found what training waits for, and undoing that gains what matters."""
-    for each in RULES:
-        if each.undo is None or "waiting" not in each.of or each.turn == "last":
-            continue
-        found = found_by(each.ask, c)
-        if found is None or found.cost == 0:
-            continue
-        if c.model is None or found.cost is not None or c.gained(each.undo(c)) >= MATTERS:
-            return True
-    return False
-
-
-@dataclass(frozen=True, eq=False)
 class Context:
     """A run, its figures, and what rules ask of both. `ideal` is the run that replayed, if any.
 
-    `others` are runs of other loaders of the same training, by their role, and `answers` what
-    rules have said so far.
+    `others` are runs of other loaders of the same training, by their role. `gap` is real loading
+    against ideal; of a log by itself, `is_log`, what it waited. `model` predicts what other
+    settings or costs would bring; None where nothing can be predicted. `rows` are the steady real
+    batches among the run's steps, and `batches` these steps. A rank `is_rank` of several: its steps
+    wait for those of others.
     """
 
-    run: Run
-    ideal: Run | None = None
-    others: Mapping[str, Run] = field(default_factory=dict)
-    answers: dict[str, Finding | Skip | None] = field(default_factory=dict)
+    def __init__(self, run: Run, ideal: Run | None, others: Mapping[str, Run]) -> None:
+        self.run, self.ideal, self.others = run, ideal, others
+        self.loader, self.cpus, self.gap = run.loader, cpus(run), gap(run, ideal)
+        self.rows = np.flatnonzero(steady(run, "real"))
+        self.batches = run.steps.take(self.rows)
+        self.is_log = self.gap.ideal is None
+        self.is_rank = int(run.header.environment.get("world_size") or 1) > 1
+        self._stages = stages(run)
+        self.model: Model | None = None
+        with suppress(UsageError):
+            self.model = Model(run, self.gap, self._stages)
+        self._answers: dict[Ask, Finding | Skip | None] = {}
 
-    @cached_property
-    def gap(self) -> Gap:
-        """Real against ideal; of a log by itself what it waited."""
-        return gap(self.run, self.ideal)
+    def answer(self, ask: Ask) -> Finding | Skip | None:
+        """What a rule says, which is asked once."""
+        if ask not in self._answers:
+            try:
+                self._answers[ask] = ask(self)
+            except Skip as why:
+                self._answers[ask] = why
+        return self._answers[ask]
 
-    @cached_property
+    def found(self, ask: Ask) -> Finding | None:
+        """What another rule found; None where it found nothing, or could not tell."""
+        answer = self.answer(ask)
+        return answer if isinstance(answer, Finding) else None
+
+    @property
+    def explains_waiting(self) -> bool:
+        """Whether a rule found what training waits for, and undoing that gains what matters."""
+        for ask, each in RULES.items():
+            found = self.found(ask) if each.undo and "waiting" in each.of else None
+            if each.undo is None or found is None:
+                continue
+            is_known = self.model is None or found.cost is not None
+            if found.cost != 0 and (is_known or self.gained(each.undo(self)) >= MATTERS):
+                return True
+        return False
+
+    @property
     def stages(self) -> Stages:
         """Inside the loader. Raises Skip where nobody looked."""
-        known = stages(self.run)
-        if known is None:
+        if self._stages is None:
             how = f"{DIAGNOSE}, or with stages=True in Python"
             raise Skip(f"the loader was not looked into: {how}")
-        return known
-
-    @cached_property
-    def model(self) -> Model | None:
-        """What other settings or costs would bring; None where nothing can be predicted."""
-        try:
-            return Model(self.run, self.gap, stages(self.run))
-        except UsageError:
-            return None
+        return self._stages
 
     def gained(self, change: Change) -> float:
         """The share of the time that is gone with a change; 0 where nothing can be predicted."""
         return 0.0 if self.model is None else max(1 - 1 / self.model.simulate(change).value, 0.0)
 
     @property
-    def cpus(self) -> Cpus:
-        """Who uses the CPUs."""
-        return cpus(self.run)
-
-    @property
-    def loader(self) -> LoaderInfo:
-        """What is known of the loader."""
-        return self.run.loader
-
-    @cached_property
-    def rows(self) -> Column:
-        """The steady real batches, as rows of the run's steps."""
-        return np.flatnonzero(steady(self.run, "real"))
-
-    @cached_property
-    def batches(self) -> Columns:
-        """The same as a table of steps."""
-        return self.run.steps.take(self.rows)
-
-    @property
-    def is_rank(self) -> bool:
-        """Whether other ranks train with it: its steps then wait for theirs."""
-        return int(self.run.header.environment.get("world_size") or 1) > 1
-
-    @property
-    def is_log(self) -> bool:
-        """Whether ideal loading was not measured."""
-        return self.gap.ideal is None
-
-    @cached_property
     def waiting(self) -> float:
         """The share of the steady state that is lost in waiting; of a log all that it waited.
 
@@ -299,19 +225,18 @@ class Context:
         real, ideal, waited = self.gap.real, self.gap.ideal, self.gap.waiting
         if real is None or waited is None or not real.value:
             return 0.0
-        # Where steps are faster than ideal ones, waiting exceeds what is lost.
-        most_ns = real.value if ideal is None else real.value - ideal.value
-        if ideal is None and self.gap.gpu_idle is not None:
-            most_ns = self.gap.gpu_idle
+        most_ns = real.value if self.gap.gpu_idle is None else self.gap.gpu_idle
+        if ideal is not None:  # where steps are faster than ideal ones, waiting exceeds it
+            most_ns = real.value - ideal.value
         return max(min(waited.value, most_ns), 0.0) / real.value
 
-    @cached_property
+    @property
     def contention(self) -> float:
         """The rest of what the steady state loses, in slower steps."""
         speedup = self.gap.steady_speedup
         return 0.0 if speedup is None else max(1 - 1 / speedup.value - self.waiting, 0.0)
 
-    @cached_property
+    @property
     def loses(self) -> bool:
         """Whether the steady state surely loses time that matters; of a log: waits for it.
 
@@ -326,15 +251,14 @@ class Context:
         speedup = self.gap.steady_speedup
         if speedup is None:
             raise Skip("an arm has no batch that counts")
-        is_sure = speedup.low is None or speedup.low > 1
-        return is_sure and 1 - 1 / speedup.value >= MATTERS
+        return speedup.bounds[0] > 1 and 1 - 1 / speedup.value >= MATTERS
 
     def needs_ideal(self) -> None:
         """Raises Skip where ideal loading was not measured."""
         if self.gap.steady_speedup is None:
             raise Skip(NO_IDEAL)
 
-    @cached_property
+    @property
     def loads_on_request(self) -> bool:
         """Whether the loader works only while training waits for it.
 
@@ -356,27 +280,27 @@ class Context:
         return self.stages.charged_share(*of) or 0.0
 
     @property
-    def opens_no_file(self) -> bool:
-        """Whether it was seen that loading opens no file."""
-        known = self.run.stages.opened_files[self.run.stages.opened_files != UNKNOWN]
-        return len(known) > 0 and not known.any()
-
-    @property
     def work_ns(self) -> float:
         """What a worker does for a batch: fetch and collate."""
         return self.stages.fetch_ns + self.stages.collate_ns
 
     @property
+    def collating(self) -> float:
+        """The share of that in which it collates."""
+        return self.stages.collate_ns / max(self.work_ns, 1.0)
+
+    @property
     def blocked(self) -> float:
-        """The share of that in which it is neither on a CPU nor waiting for one."""
+        """The share of it in which it is neither on a CPU nor waiting for one."""
         if self.model is not None:
             return self.model.blocked
         return (self.stages.blocked_ns or 0.0) / max(self.work_ns, 1.0)
 
     @property
-    def on_run_queue(self) -> float:
-        """The share of it that is waiting for a CPU."""
-        return (self.stages.run_queue_ns or 0.0) / max(self.work_ns, 1.0)
+    def opens_no_file(self) -> bool:
+        """Whether it was seen that loading opens no file."""
+        known = self.run.stages.opened_files[self.run.stages.opened_files != UNKNOWN]
+        return len(known) > 0 and not known.any()
 
     def setting(self, name: str) -> str | None:
         """What the user calls a setting of the loader; None where it has none of the kind."""
@@ -394,98 +318,79 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
     """
     for room in ROOMS:
         import_module(f"loadeval.findings.{room}")
-    # Whichever of them was imported first.
-    RULES.sort(key=lambda each: ROOMS.index(each.ask.__module__.rpartition(".")[2]))
+    # Whichever file was imported first.
+    asks = sorted(RULES, key=lambda ask: ROOMS.index(ask.__module__.rpartition(".")[2]))
     if ideal is None and real.header.mode == "replay":
         why = "the run replayed, and loaded nothing"
-        return Diagnosis((), (), (), {each.name: why for each in RULES})
+        return Diagnosis((), (), (), {RULES[ask].name: why for ask in asks})
     c = Context(real, ideal, others)
-    found, nothing, skipped = list[tuple[Rule, Finding]](), list[str](), dict[str, str]()
-    for each in RULES:
-        try:
-            finding = each.ask(c)
-        except Skip as reason:
-            skipped[each.name] = str(reason)
-            continue
-        if finding is None:
-            nothing.append(each.name)
-        else:
-            found.append((each, replace(finding, rule=each.name, source=each.source)))
+    answers = [(RULES[ask], c.answer(ask)) for ask in asks]
+    skipped = {each.name: str(why) for each, why in answers if isinstance(why, Skip)}
+    found = [
+        (each, replace(finding, rule=each.name, source=each.source))
+        for each, finding in answers
+        if isinstance(finding, Finding)
+    ]
     findings = _costs(c, found)
     told = {finding.rule for finding in findings}
+    nothing = [each.name for each, answer in answers if answer is None]
     nothing += [each.name for each, _ in found if each.name not in told]
     actions, limit = _actions(c, findings)
     return Diagnosis(tuple(findings), tuple(actions), tuple(nothing), skipped, limit)
 
 
-# One account: parts of it would pass all of it around.
-def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # noqa: C901, PLR0912, PLR0915
+def _costs(c: Context, found: list[tuple[rule, Finding]]) -> list[Finding]:  # noqa: C901 - one sum
     """The findings, the costliest first, each with the time that those before it left.
 
     Those whose time others have are gone. Those without a cost come after the others.
     """
-    of_starts, gap = c.gap.share("epoch starts"), c.gap
+    of_starts = c.gap.share("epoch starts")
     lost: dict[Part, float] = {
         "waiting": c.waiting * (1 - of_starts),
         "contention": c.contention * (1 - of_starts),
         "epoch starts": max(of_starts, 0.0),
     }
-    if gap.real is None:
+    if c.gap.real is None:
         lost = dict.fromkeys(lost, 1.0)  # nobody knows how much at most
-    elif gap.lost_share is not None:  # where some part gains time, the others lose less in all
-        most = max(gap.lost_share.value, 0.0) / max(sum(lost.values()), MATTERS)
+    elif c.gap.lost_share is not None:  # where some part gains time, the others lose less in all
+        most = max(c.gap.lost_share.value, 0.0) / max(sum(lost.values()), MATTERS)
         lost = {part: share * min(most, 1.0) for part, share in lost.items()}
-    left, total, slower = dict(lost), sum(lost.values()), lost["contention"]
-    undos = {each.name: each.undo(c) for each, _ in found if each.undo and c.model is not None}
-    alone = dict[str, float | None]()
-    for each, finding in found:
-        if finding.cost is not None:  # of the steady state, but for starts
-            share = finding.cost * (1 if "epoch starts" in each.of else 1 - of_starts)
-            alone[each.name] = share or None
-        elif each.name in undos:
-            alone[each.name] = c.gained(undos[each.name])
-        else:
-            alone[each.name] = c.waiting or None if each.undo else None
+    left = dict(lost)
 
-    def place(pair: tuple[Rule, Finding]) -> tuple[int, float]:
-        each, finding = pair
+    def alone(each: rule, finding: Finding) -> float | None:
+        """What it costs by itself; None where nobody knows."""
+        if finding.cost is not None:  # of the steady state, but for starts
+            return finding.cost * (1 if "epoch starts" in each.of else 1 - of_starts) or None
+        if each.undo is None:
+            return None
+        return c.waiting or None if c.model is None else c.gained(each.undo(c))
+
+    def place(known: tuple[rule, Finding, float | None]) -> tuple[int, float]:
+        each, finding, cost = known
         # Of two that are alike, what a setting mends comes first.
         by_setting = bool(finding.do) and isinstance(finding.do[0], Set)
-        return TURNS.index(each.turn), -(alone[each.name] or 0.0) * (1 + LARGE * by_setting)
+        turn = ("first", "by gain", "last").index(each.turn)
+        return turn, -(cost or 0.0) * (1 + LARGE * by_setting)
 
     findings, undone, reached = list[Finding](), Change(), 0.0
-    for each, finding in sorted(found, key=place):
-        cost, is_last = alone[each.name], each.turn == "last"
-        if cost is None:
+    for each, finding, by_itself in sorted(((*pair, alone(*pair)) for pair in found), key=place):
+        if by_itself is None:
             findings.append(replace(finding, cost=None))
             continue
-        if cost < MATTERS and not is_last and not c.is_log:
+        is_last = each.turn == "last"
+        if by_itself < MATTERS and not is_last and not c.is_log:
             continue
-        both = undone + undos[each.name] if each.name in undos else undone
-        if finding.cost is None and each.name in undos:
-            cost = max(c.gained(both) - reached, 0.0)
-        # Steps are slower beside what is loaded: less so, as less is.
-        within, unloaded = {part: left[part] for part in each.of}, 0.0
-        if c.model is not None and not c.is_rank:
-            before_ns = computed_ns(c.model.costs)
-            then_ns = computed_ns(both.applied(c.model.costs))
-            unloaded = max(1 - then_ns / max(before_ns, 1.0), 0.0)
-        if is_last:
-            is_all = "contention" in each.of or (c.cpus.are_busy and not c.is_rank)
-            within["contention"] = min(left["contention"], slower * (1 - unloaded)) * is_all
-        elif "contention" not in each.of:
-            due = max(slower * unloaded - (slower - left["contention"]), 0.0)
-            within["contention"] = min(due, left["contention"])
-        cost = min(cost, sum(within.values()))
-        is_told = sum(each.cost or 0.0 for each in findings) >= ACCOUNTED * total
+        both = undone + each.undo(c) if each.undo and c.model else undone
+        gained = c.gained(both)
+        is_simulated = finding.cost is None and c.model is not None
+        within = _within(c, each, lost["contention"], left, both)
+        cost = min(max(gained - reached, 0.0) if is_simulated else by_itself, sum(within.values()))
+        is_told = sum(each.cost or 0.0 for each in findings) >= ACCOUNTED * sum(lost.values())
         if cost < (MATTERS if is_last and is_told else WORTH):
-            if c.is_log:
-                # Nothing tells which of them it is that costs.
+            if c.is_log:  # nothing tells which of them it is that costs
                 findings.append(replace(finding, cost=None))
             continue
-        if each.name in undos:
-            undone, reached = both, c.gained(both)
-        rest = cost
+        undone, reached, rest = both, gained, cost
         for part, most in within.items():
             taken = min(rest, most)
             left[part], rest = left[part] - taken, rest - taken
@@ -494,9 +399,29 @@ def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # n
     return sorted(findings, key=lambda f: (f.cost is None, f.rule not in first, -(f.cost or 0.0)))
 
 
+def _within(
+    c: Context, each: rule, slower: float, left: Mapping[Part, float], undone: Change
+) -> dict[Part, float]:
+    """How much of each part of the time a finding may have at most.
+
+    Steps are slower beside what is loaded, by `slower` in all: less so, as less is.
+    """
+    within, unloaded = {part: left[part] for part in each.of}, 0.0
+    if c.model is not None and not c.is_rank:
+        then_ns = computed_ns(undone.applied(c.model.costs))
+        unloaded = max(1 - then_ns / max(computed_ns(c.model.costs), 1.0), 0.0)
+    if each.turn == "last":
+        is_all = "contention" in each.of or (c.cpus.are_busy and not c.is_rank)
+        within["contention"] = min(left["contention"], slower * (1 - unloaded)) * is_all
+    elif "contention" not in each.of:
+        due = max(slower * unloaded - (slower - left["contention"]), 0.0)
+        within["contention"] = min(due, left["contention"])
+    return within
+
+
 def _first() -> set[str]:
     """The rules that are undone before others."""
-    return {each.name for each in RULES if each.turn == "first"}
+    return {each.name for each in RULES.values() if each.turn == "first"}
 
 
 def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  # noqa: C901
@@ -516,10 +441,14 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
     while left and model is not None:
         tried = [(model.simulate(done + change), do, rules) for do, rules, change in left]
         most = max(speedup.value for speedup, *_ in tried)
-        alike = [each for each in tried if each[0].value >= most - LARGE * abs(most - reached)]
+        least = most - LARGE * abs(most - reached)  # of what gains alike a setting comes first
         speedup, do, rules = min(
-            [each for each in tried if first & set(each[2])] or alike,
-            key=lambda each: not isinstance(each[1], Set),
+            tried,
+            key=lambda each: (
+                not first & set(each[2]),
+                each[0].value < least,
+                not isinstance(each[1], Set),
+            ),
         )
         left = [each for each in left if each[0] is not do]
         if speedup.value < reached * (1 + WORTH) or round(speedup.bounds[0], 2) <= 1:
@@ -531,8 +460,8 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
         if isinstance(do, Set):
             left = [each for each in left if getattr(each[0], "setting", None) != do.setting]
     told = {name for action in actions for name in action.findings}
-    settings = {action.setting for action in actions if action.setting}
     for do, rules in asked.values():
+        settings = {action.setting for action in actions if action.setting}
         if told & set(rules) or getattr(do, "setting", None) in settings:
             continue
         if model is not None and do.change is not None:
@@ -543,7 +472,6 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
                 continue
         told |= set(rules)
         actions.append(_action(c, do, rules, None))
-        settings |= {action.setting for action in actions if action.setting}
     return actions, model.limit(done) if model is not None and reached > 1 else ""
 
 

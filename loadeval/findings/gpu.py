@@ -5,13 +5,9 @@ from __future__ import annotations
 from loadeval.data.columns import UNKNOWN
 from loadeval.estimate.metrics import quantities
 from loadeval.estimate.steady import steady
-from loadeval.findings.engine import MATTERS, MOSTLY, Context, Do, Finding, Set, Skip, rule
+from loadeval.findings import GPU_BUSY_PERCENT, MATTERS, MOSTLY, TRIFLE
+from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
 from loadeval.words import duration, share
-
-IDLE_UNDER = 70.0
-"""Percent of the time with ideal loading, under which the step itself keeps the GPU waiting."""
-LEAST_WAIT_SHARE = 0.01
-"""Waiting for a smaller share of the iterations needs no explanation."""
 
 
 @rule("unpinned memory", source="PyTorch's documentation of pinned memory and non_blocking copies")
@@ -19,7 +15,6 @@ def unpinned_memory(c: Context) -> Finding | None:
     """Batches lie in memory that the GPU cannot read by itself.
 
     Shown by CUDA in use, and a loader that does not pin.
-
     Excluded by batches that are on the device already.
     """
     if not (c.run.steps.gpu_idle_ns != UNKNOWN).any():
@@ -42,14 +37,13 @@ def hidden_waits(c: Context) -> Finding | None:
     """Training waits, and its GPU has work meanwhile.
 
     Shown by a GPU that was idle for under half of the waiting.
-
     Excluded by waiting for under 1% of the time.
     """
     steps = c.run.steps.take(steady(c.run, "real") & (c.run.steps.gpu_idle_ns != UNKNOWN))
     if not len(steps):
         raise Skip("there is no CUDA device")
     wait_ns, idle_ns = float(steps.wait_ns.mean()), float(steps.gpu_idle_ns.mean())
-    matters = wait_ns > LEAST_WAIT_SHARE * (wait_ns + float(steps.step_ns.mean()))
+    matters = wait_ns > TRIFLE * (wait_ns + float(steps.step_ns.mean()))
     if not matters or idle_ns >= MOSTLY * wait_ns:
         return None
     return Finding(
@@ -64,7 +58,6 @@ def idle_gpu(c: Context) -> Finding | None:
     """Loading is not the limit, and the GPU is idle all the same.
 
     Shown by kernels that run for under 70% of the time with ideal loading.
-
     Excluded by 5% of the time that may be lost to loading.
     """
     c.needs_ideal()
@@ -77,7 +70,7 @@ def idle_gpu(c: Context) -> Finding | None:
         raise Skip("no GPU was read")
     least, gpu = min(busy)
     speedup = c.gap.steady_speedup
-    if speedup is None or 1 - 1 / speedup.bounds[1] >= MATTERS or least >= IDLE_UNDER:
+    if speedup is None or 1 - 1 / speedup.bounds[1] >= MATTERS or least >= GPU_BUSY_PERCENT:
         return None
     because = (
         "torch.profiler or Nsight Systems shows whether it is small kernels, which larger batches, "

@@ -3,50 +3,35 @@
 from __future__ import annotations
 
 import re
+from typing import TypeAlias
 
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
 from loadeval.estimate.memory import copies
-from loadeval.findings.engine import (
+from loadeval.findings import (
     BLOCKED,
+    COPIED_BYTES,
     DOMINATES,
+    FEW,
+    FEW_TENSORS_BYTES,
+    FEWEST_BATCHES,
     LARGE,
     MATTERS,
     MOSTLY,
+    PIPE_BYTES_PER_NS,
+    TRANSFER_NS,
     TWICE,
-    Context,
-    Do,
-    Finding,
-    Set,
-    Skip,
-    found_by,
-    rule,
 )
-from loadeval.findings.workers import FEWEST_BATCHES, SIMULATED, more_workers, slow_worker_of
-from loadeval.inside.code import AMPLIFIED, FUTEX, MUCH_READ, SlowFormat
-from loadeval.inside.code import slow_format as slow_format_of
+from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
+from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
+from loadeval.inside.code import AMPLIFIED, FUTEX, MUCH_READ, SlowFormat, slow_format
 from loadeval.inside.lanes import loaded
 from loadeval.inside.stages import CodeLine, LibraryCall, TransformTime
 from loadeval.model.changes import Change
 from loadeval.model.costs import HAND_OVER_NS, TINY, in_share, mean_known, work_of
 from loadeval.words import duration, number, share, size
 
-LEAST_COPIED = 16_000_000
-"""Python itself, and what it has imported, make a worker copy some megabytes."""
-SLOWEST_COPY_BYTES_PER_NS = 0.4
-"""The slowest way of passing a batch between processes: 0.4 GB/s.
-
-Measured with torch 2.13 on four cores, as waits in `next()` for one worker's batches: NumPy arrays
-through a pipe, 19 MB in 40 ms (0.48 GB/s) and 2 MB in 4.9 ms (0.41 GB/s); tensors through shared
-memory, 19 MB in 0.8 to 4.2 ms. A batch of 1 kB takes 0.4 to 1.3 ms, one of 200 kB no longer.
-"""
-LEAST_TRANSFER_NS = 600_000
-"""Passing any batch takes nearly so long, however small: 0.2 to 0.5 ms were measured."""
-NEARLY = 0.1
-"""Receiving lasts until the worker is done if it takes so long, up to this share of it."""
-BYTES_OF_FEW = 1000
-"""Some five tensors are pickled to so many bytes: two hundred bytes each."""
 TOKENISER = re.compile("tokeni[sz]", re.IGNORECASE)
 """Functions and classes that tokenise are called so: `PreTrainedTokenizerFast`, `tokenise`."""
 FASTER = (
@@ -110,6 +95,9 @@ OF_FORMAT = {
 """By the form of the data: what to do, and why."""
 
 
+Part: TypeAlias = TransformTime | CodeLine | LibraryCall | SlowFormat
+
+
 def shorter(times: float, *names: str) -> Change:
     """These costs are so many times smaller."""
     return Change(
@@ -119,12 +107,18 @@ def shorter(times: float, *names: str) -> Change:
 
 def without(*names: str) -> Change:
     """Nothing of these costs."""
-    return Change(costs=lambda costs: costs.replace(**dict.fromkeys(names, 0 * costs.cpu_ns)))
+    return shorter(np.inf, *names)
 
 
-def less(part: float) -> Change:
-    """Fetching and collating without a part of it."""
-    return Change(costs=lambda costs: in_share(costs, 1 - min(part, 1.0)))
+def less(part: float | Part | None) -> Change:
+    """Fetching and collating without a part of it, or a share."""
+    of_it = part if isinstance(part, float) else part.share if part else 0.0
+    return Change(costs=lambda costs: in_share(costs, 1 - min(of_it, 1.0)))
+
+
+def twice_as_fast(name: str, part: float, because: str, place: str | None) -> Do:
+    """To make something faster that has a part of fetching and collating."""
+    return Do(f"make {name} twice as fast", because, place, less(part / TWICE), TWICE)
 
 
 def waits_for_workers(c: Context) -> bool:
@@ -161,13 +155,13 @@ def part_of(c: Context) -> TransformTime | None:
 
 def format_of(c: Context) -> SlowFormat | None:
     """The form of the data that makes it slow to read; None where none does."""
-    return slow_format_of(c.stages, mean_known(c.batches.nbytes), DOMINATES)
+    return slow_format(c.stages, mean_known(c.batches.nbytes), DOMINATES)
 
 
 def tokenising_of(c: Context) -> tuple[float, str]:
     """The share of tokenising in loading, by lines, calls or transforms; and where it is."""
     inside = c.stages
-    named: list[list[tuple[str, CodeLine | LibraryCall | TransformTime]]] = [
+    named: list[list[tuple[str, Part]]] = [
         [(f"{line.function} {line.leaf}", line) for line in inside.code],
         [(call.function, call) for call in inside.calls],
         [(part.name, part) for part in inside.transforms],
@@ -191,64 +185,40 @@ def tokenises(c: Context) -> bool:
 
 def collates(c: Context) -> bool:
     """Whether training waits for workers that collate for a large part of their time."""
-    return waits_for_workers(c) and c.stages.collate_ns >= DOMINATES * c.work_ns > 0
+    return waits_for_workers(c) and c.collating >= DOMINATES
 
 
-def by_lines(c: Context) -> list[Set | Do]:
-    """To make the lines faster that workers are seen in most, each by its own remedy."""
-    do: list[Set | Do] = []
-    for line in c.stages.code[:3]:
-        if line.share < MATTERS or line.function in c.stages.callers:
-            continue
-        called = f"it mostly calls {line.leaf}: " if line.leaf else ""
-        says, because = f"make {line.function} twice as fast", f"{called}{FASTER}"
-        for leaf, remedy in REMEDIES.items():
-            if re.fullmatch(leaf, line.leaf):
-                says, because = remedy
-        says = f"{says}: {share(line.share)} of loading"
-        do.append(Do(says, because, line.place, less(line.share / TWICE), TWICE))
-    return do
-
-
-@rule(
-    "slow transform",
-    source=SIMULATED,
-    undo=lambda c: less(part.share if (part := part_of(c)) else 0.0),
-)
+@rule("slow transform", source=SIMULATED, undo=lambda c: less(part_of(c)))
 def slow_transform(c: Context) -> Finding | None:
     """One transform takes most of loading a batch.
 
     Shown by a transform that takes 40% of fetching and collating, without those that it calls; or
     20%, as the largest of several that take 60% together.
-
     Excluded by workers that are blocked for 40% of their work, one slow worker, a few slow samples,
     tokenising, and lines of another function with 40%.
     """
     part = part_of(c)
     if part is None or not computes(c) or tokenises(c):
         return None
+    of_it = (each for each in c.stages.code if f"{each.function}.".startswith(f"{part.function}."))
+    line = next((each for each in of_it if each.share >= MOSTLY * part.share), None)
+    if line is None and c.stages.line and min(c.stages.line.share, part.share) >= DOMINATES:
+        line = c.stages.line
+    because, place = FASTER, None
+    if line is not None:
+        because, place = f"most of it is in {line.name}; {FASTER}", line.place
     return Finding(
         f"{part.name} takes {share(part.share)} of loading a batch: "
         f"{duration(part.ns / part.calls)} a call, {part.calls:,.3g} calls a batch.",
-        [*_behind_what_shrinks(c, part), _cheaper_transform(c, part), *more_workers(c)],
+        [
+            *_behind_what_shrinks(c, part),
+            twice_as_fast(part.name, part.share, because, place),
+            *more_workers(c),
+        ],
     )
 
 
-def _cheaper_transform(c: Context, part: TransformTime) -> Do:
-    lines = [
-        line
-        for line in c.stages.code
-        if f"{line.function}.".startswith(f"{part.function}.") and line.share >= MOSTLY * part.share
-    ]
-    if c.stages.line is not None and min(c.stages.line.share, part.share) >= DOMINATES:
-        lines.append(c.stages.line)  # its own lines come first
-    because = f"most of it is in {lines[0].name}; {FASTER}" if lines else FASTER
-    place = lines[0].place if lines else None
-    says = f"make {part.name} twice as fast"
-    return Do(says, because, place, less(part.share / TWICE), TWICE)
-
-
-def _behind_what_shrinks(c: Context, part: TransformTime) -> list[Set | Do]:
+def _behind_what_shrinks(c: Context, part: TransformTime) -> list[Do]:
     """To call it after a transform behind it that leaves so much less of a sample.
 
     It must not itself change how large a sample is.
@@ -271,8 +241,8 @@ def _behind_what_shrinks(c: Context, part: TransformTime) -> list[Set | Do]:
 
 def _without_copies(c: Context) -> Change:
     copied = copies(c.run)
-    times = 1 / max(1 - (copied.share if copied else 0.0), TINY)
-    return shorter(times, "cpu_ns", "run_queue_ns")
+    left = max(1 - (copied.share if copied else 0.0), TINY)
+    return shorter(1 / left, "cpu_ns", "run_queue_ns")
 
 
 @rule(
@@ -285,7 +255,6 @@ def copied_pages(c: Context) -> Finding | None:
 
     Shown by 16 MB or more that each worker copied of what it shared with training, by half of its
     page faults.
-
     Excluded by pages that are new rather than copied, as those of arrays made for each sample, and
     workers that are not forked.
     """
@@ -295,7 +264,7 @@ def copied_pages(c: Context) -> Finding | None:
     copied = copies(c.run)
     if copied is None:
         raise Skip("the memory and page faults of workers were not read")
-    if not c.loses or copied.copied_bytes < LEAST_COPIED or copied.of_faults < MOSTLY:
+    if not c.loses or copied.copied_bytes < COPIED_BYTES or copied.of_faults < MOSTLY:
         return None
     because = (
         "texts as packed bytes with an array of offsets; where garbage collection touches the "
@@ -313,20 +282,19 @@ def copied_pages(c: Context) -> Finding | None:
 @rule(
     "data format",
     source=f"lines of code, the library functions that they call, and bytes read; {SIMULATED}",
-    undo=lambda c: less(form.share if (form := format_of(c)) else 0.0),
+    undo=lambda c: less(format_of(c)),
 )
 def data_format(c: Context) -> Finding | None:
     """The data is in a form that is slow to read sample by sample.
 
     Shown by functions that unpack, parse, select rows or open files, in 40% of the samples of the
     code; or 8 times the bytes of a batch that are read, at 100 MB/s.
-
     Excluded by a transform that is named, and what excludes it.
     """
     form = format_of(c)
     if form is None and c.stages.code and not c.stages.calls:
         raise Skip("no calls of library functions were recorded")
-    if form is None or part_of(c) is not None or not computes(c):
+    if form is None or part_of(c) or not computes(c):
         return None
     says = f"{share(form.share)} of loading a batch is spent in {form.name}: {form.form}."
     if form.amplification is not None and form.amplification >= MUCH_READ:
@@ -338,67 +306,62 @@ def data_format(c: Context) -> Finding | None:
     do, because = OF_FORMAT[form.form]
     if "opened" in form.form and c.opens_no_file:
         do, because = IN_ORDER
-    place = form.name.partition(" > ")[0]
-    return Finding(
-        says,
-        [Do(do, because, place, less(form.share)), *more_workers(c)],
-    )
+    do_it = Do(do, because, form.name.partition(" > ")[0], less(form))
+    return Finding(says, [do_it, *more_workers(c)])
 
 
-@rule(
-    "slow fetch",
-    source=SIMULATED,
-    undo=lambda c: less(line.share if (line := c.stages.line) else 0.0),
-)
+@rule("slow fetch", source=SIMULATED, undo=lambda c: less(c.stages.line))
 def slow_fetch(c: Context) -> Finding | None:
     """One function of the dataset takes most of loading a batch, besides what it copies.
 
     Shown by workers that are seen in it in 40% of the samples of the code.
-
     Excluded by a transform, collating, a data format or tokenising that is named for it, and what
     excludes these.
     """
-    line = c.stages.line
+    top = c.stages.line
     if part_of(c) is not None or not computes(c) or collates(c) or format_of(c) or tokenises(c):
         return None
-    copied = copies(c.run) if found_by(copied_pages, c) else None
-    if line is None or line.share - (copied.share if copied else 0.0) < DOMINATES:
+    copied = copies(c.run) if c.found(copied_pages) else None
+    if top is None or top.share - (copied.share if copied else 0.0) < DOMINATES:
         return None
+    do: list[Set | Do] = []
+    for line in c.stages.code[:3]:  # each by its own remedy
+        if line.share < MATTERS or line.function in c.stages.callers:
+            continue
+        called = f"it mostly calls {line.leaf}: " if line.leaf else ""
+        otherwise = (f"make {line.function} twice as fast", f"{called}{FASTER}")
+        remedies = (each for leaf, each in REMEDIES.items() if re.fullmatch(leaf, line.leaf))
+        says, because = next(remedies, otherwise)
+        says = f"{says}: {share(line.share)} of loading"
+        do.append(Do(says, because, line.place, less(line.share / TWICE), TWICE))
     return Finding(
-        f"{share(line.share)} of loading a batch is spent in {line.name}.",
-        [*by_lines(c), *more_workers(c)],
+        f"{share(top.share)} of loading a batch is spent in {top.name}.", [*do, *more_workers(c)]
     )
 
 
-@rule(
-    "slow collate",
-    source=SIMULATED,
-    undo=lambda c: less(c.stages.collate_ns / max(c.work_ns, 1.0)),
-)
+@rule("slow collate", source=SIMULATED, undo=lambda c: less(c.collating))
 def slow_collate(c: Context) -> Finding | None:
     """Collating takes a large part of loading a batch.
 
     Shown by collating that is 40% of fetching and collating.
-
     Excluded by fetching and collating that are under 20% of the loader's time, a data format, and
     tokenising.
     """
     if not collates(c) or tokenises(c) or format_of(c):
         return None
-    part, line = c.stages.collate_ns / c.work_ns, c.stages.line
+    part, line = c.collating, c.stages.line
+    name, place = "The collate function", None
     # A line that was seen for longer than fetching takes is the collate function's.
     # Its share may be seen too large by a tenth.
-    is_named = line is not None and line.share >= max(1.1 - part, DOMINATES)
-    name = line.function if line is not None and is_named else "The collate function"
+    if line is not None and line.share >= max(1 + FEW - part, DOMINATES):
+        name, place = line.function, line.place
     because = (
         "stack tensors once with torch.stack, pad with one allocation, move loops into __getitem__"
     )
-    where = line.place if line is not None and is_named else None
-    do = Do("make collate_fn twice as fast", because, where, less(part / TWICE), TWICE)
     return Finding(
         f"{name} takes {duration(c.stages.collate_ns)} to collate a batch, {share(part)} of what a "
         "worker does.",
-        [do, *more_workers(c)],
+        [twice_as_fast("collate_fn", part, because, place), *more_workers(c)],
     )
 
 
@@ -408,7 +371,6 @@ def tokenising(c: Context) -> Finding | None:
 
     Shown by transforms, functions or calls with names like that of a tokeniser, in 40% of fetching
     and collating.
-
     Excluded by workers that are blocked for 40% of their work, other than by the threads of a
     tokeniser.
     """
@@ -427,11 +389,7 @@ def tokenising(c: Context) -> Finding | None:
     )
 
 
-@rule(
-    "transfer",
-    source=SIMULATED,
-    undo=lambda _: without("pickle_ns", "receive_ns"),
-)
+@rule("transfer", source=SIMULATED, undo=lambda _: without("pickle_ns", "receive_ns"))
 def transfer(c: Context) -> Finding | None:
     """Passing a batch from its worker to the training process takes long.
 
@@ -440,12 +398,12 @@ def transfer(c: Context) -> Finding | None:
     work_ns = {each.stage: each.work_ns for each in c.stages.stages}
     receive_ns = work_ns.get("receive", 0.0)
     transfer_ns = work_ns.get("pickle", 0.0) + receive_ns
-    if not c.loses or c.charged("pickle", "receive") < LARGE or transfer_ns < LEAST_TRANSFER_NS:
+    if not c.loses or c.charged("pickle", "receive") < LARGE or transfer_ns < TRANSFER_NS:
         return None
     pickled, idle_ns = c.stages.pickled_bytes or 0.0, _from_idle_ns(c)
     says = f"Passing a batch from its worker to training takes {duration(transfer_ns)}"
     change = shorter(TWICE, "pickle_ns", "receive_ns")
-    if pickled / SLOWEST_COPY_BYTES_PER_NS >= MOSTLY * transfer_ns:
+    if pickled / PIPE_BYTES_PER_NS >= MOSTLY * transfer_ns:
         says += f": {size(pickled)} of it go through a pipe, as all that is not a tensor does."
         do = "return tensors from the workers, not arrays"
         because = "torch.from_numpy in collate_fn: they go through shared memory"
@@ -461,7 +419,7 @@ def transfer(c: Context) -> Finding | None:
         change = Change(
             costs=lambda costs: costs.replace(receive_ns=np.minimum(costs.receive_ns, own_ns))
         )
-    elif pickled < BYTES_OF_FEW:
+    elif pickled < FEW_TENSORS_BYTES:
         says += ": handing tensors from one process to another takes time for each, however small."
         do = "use larger batches"
         because = "or set_sharing_strategy('file_system'), which takes about half the time"
@@ -483,22 +441,22 @@ def _from_idle_ns(c: Context) -> float | None:
     """
     batches = loaded(c.run)
     batches = batches.take((batches.worker != UNKNOWN) & (batches.receive_ns != UNKNOWN))
-    began_ns, left_ns = batches.received_ns - batches.receive_ns, np.zeros(len(batches))
-    for worker in np.unique(batches.worker):
-        rows = np.flatnonzero(batches.worker == worker)
-        own, began = batches.take(rows), began_ns[rows]
-        at = np.minimum(np.searchsorted(own.collated_ns, began, side="right"), len(rows) - 1)
+    took, left = [np.empty(0)], [np.empty(0)]  # how long the worker then was busy
+    for _, own in batches.by("worker"):
+        began_ns = own.received_ns - own.receive_ns
+        at = np.searchsorted(own.collated_ns, began_ns, side="right").clip(max=len(own) - 1)
         is_at_one = own.fetch_start_ns[at] < own.received_ns
-        left_ns[rows] = np.where(is_at_one, own.collated_ns[at] - began, 0).clip(0)
-    took_ns, is_busy = batches.receive_ns, left_ns > 0
+        took.append(own.receive_ns)
+        left.append(np.where(is_at_one, own.collated_ns[at] - began_ns, 0).clip(0))
+    took_ns, left_ns = np.concatenate(took), np.concatenate(left)
+    is_busy = left_ns > 0
     if is_busy.sum() < FEWEST_BATCHES:
         return None
-    busy_ns, left_ns = took_ns[is_busy], left_ns[is_busy]
-    lasts = np.abs(busy_ns - left_ns) <= NEARLY * left_ns
+    lasts = np.abs(took_ns - left_ns)[is_busy] <= FEW * left_ns[is_busy]
     idle_ns = float(HAND_OVER_NS)
     if (~is_busy).sum() >= FEWEST_BATCHES:
         idle_ns = float(np.median(took_ns[~is_busy]))
-        lasts |= np.median(busy_ns) > TWICE * idle_ns
+        lasts |= np.median(took_ns[is_busy]) > TWICE * idle_ns
     return idle_ns if lasts.mean() >= MOSTLY else None
 
 
@@ -508,17 +466,15 @@ def slow_sampler(c: Context) -> Finding | None:
 
     Shown by drawing indices that is 20% of the loader's time, or of a step; without workers 40%.
     """
-    index = c.stages.share_of("indices")
-    index_ns = 0.0 if index is None else index.work_ns
-    step_ns = float("inf") if c.gap.ideal is None else c.gap.ideal.value
-    if not c.loses or (not c.loader.workers and c.charged("indices") < DOMINATES):
+    index, charged, ideal = c.stages.share_of("indices"), c.charged("indices"), c.gap.ideal
+    if not c.loses or index is None or (not c.loader.workers and charged < DOMINATES):
         return None
-    if c.charged("indices") < LARGE and index_ns < LARGE * step_ns:
+    if charged < LARGE and (ideal is None or index.work_ns < LARGE * ideal.value):
         return None
     change = shorter(TWICE, "index_ns")
     because = "draw all indices of an epoch at once, without a loop over weights for each batch"
     return Finding(
-        f"The training process spends {duration(index_ns)} a batch on "
+        f"The training process spends {duration(index.work_ns)} a batch on "
         f"{c.loader.sampler or 'the sampler'}, which chooses what is loaded next.",
         [Do("make the sampler twice as fast", because, change=change, times=TWICE)],
     )

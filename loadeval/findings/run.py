@@ -14,39 +14,27 @@ from loadeval.estimate.memory import HOUR_NS, LEAST_SHARE, bytes_kept, growth, m
 from loadeval.estimate.metrics import padding as padding_of
 from loadeval.estimate.stats import slope, spearman
 from loadeval.estimate.steady import length_of_epochs, steady
-from loadeval.findings.cpus import MUCH, oversubscription
-from loadeval.findings.engine import (
-    DIAGNOSE,
+from loadeval.findings import (
     DOMINATES,
-    IN_PYTHON,
+    FEW,
+    FEWEST_STALLS,
     LARGE,
+    MANY_CPUS,
     MATTERS,
     MOSTLY,
+    PARTS,
+    SIGNIFICANT,
+    TRIFLE,
     TWICE,
-    Context,
-    Do,
-    Finding,
-    Set,
-    Skip,
-    explains_waiting,
-    found_by,
-    rule,
 )
+from loadeval.findings.cpus import oversubscription
+from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Skip, rule
 from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
 from loadeval.words import counted, duration, number, share, size
 
-FEW = 0.1
-"""Of the batches: what happens in more of them is not out of the ordinary."""
-NEARLY = 0.9
-"""Of the time of stalls: the longest ones that have so much of it are told."""
-FEWEST_STALLS = 3
-"""So many are hardly chance."""
-WORTH_SAYING = 0.01
-"""A smaller share of the time is not worth saying."""
-FEWEST_FOR_CHANGE, PARTS = 40, 20
-"""Steady batches, under which nothing is said of a change; stretches by whose medians it is."""
-SIGNIFICANT = 3.3
-"""So many standard errors come about by chance once in a thousand times."""
+SLOW_BATCHES = "find what slows a few batches"
+FEW_BATCHES = "large files, a shard boundary, a cold cache"
+"""Why a few batches are slow."""
 
 
 def _needs(c: Context, batches: int) -> None:
@@ -61,25 +49,23 @@ def stalls(c: Context) -> Finding | None:
     Shown by three waits or more of over twice the median iteration, for a tenth of the batches or
     fewer, which have half of all waiting, where that is 5% of the time. Where the pairs of an
     alternating run are too few to show that time is lost, they have no cost.
-
     Excluded by head-of-line blocking and slow samples, which name what makes them.
     """
     _needs(c, PARTS)
     wait_ns, iteration_ns = c.batches.wait_ns, c.batches.wait_ns + c.batches.step_ns
     stalled_ns = wait_ns[wait_ns > TWICE * np.median(iteration_ns)]
-    of_time = stalled_ns.sum() / max(iteration_ns.sum(), 1)
-    if not FEWEST_STALLS <= len(stalled_ns) <= FEW * len(wait_ns) or of_time < MATTERS:
+    if not FEWEST_STALLS <= len(stalled_ns) <= FEW * len(wait_ns):
         return None
-    is_most = stalled_ns.sum() >= MOSTLY * wait_ns.sum()
-    if not is_most or found_by(head_of_line, c) or found_by(slow_samples, c):
+    if stalled_ns.sum() < max(MATTERS * iteration_ns.sum(), MOSTLY * wait_ns.sum(), 1):
+        return None
+    if c.found(head_of_line) or c.found(slow_samples):
         return None
     is_shown = not c.gap.pairs or c.loses
     longest_ns = -np.sort(-stalled_ns)  # those that hardly matter are left out
-    most = 1 + np.searchsorted(longest_ns.cumsum(), NEARLY * stalled_ns.sum())
-    longest_ns = longest_ns[:most]
-    of_time = float(longest_ns.sum() / max(iteration_ns.sum(), 1))
-    because = "large files, a shard boundary, a cold cache, retries"
-    look = Do("find what slows a few batches", because)
+    longest_ns = longest_ns[: 1 + (longest_ns.cumsum() < (1 - FEW) * stalled_ns.sum()).sum()]
+    of_time = float(longest_ns.sum() / iteration_ns.sum())
+    because = f"{FEW_BATCHES}, retries"
+    look = Do(SLOW_BATCHES, because)
     line = c.stages.line if c.model is not None else None
     if line is not None and line.share >= DOMINATES:
         because = f"workers are seen there {share(line.share)} of loading; {because}"
@@ -99,7 +85,6 @@ def outliers(c: Context) -> Finding | None:
     """A few batches take more than twice the median, and nothing else that was found makes them.
 
     Shown by at most 5% of the batches, which cost 1% of the time by what they exceed the median.
-
     Excluded by long waits, where a finding says what training waits for.
     """
     _needs(c, PARTS)
@@ -108,25 +93,23 @@ def outliers(c: Context) -> Finding | None:
     if len(rows) > MATTERS * len(c.rows):
         return None
     waits = steps.wait_ns[rows] > steps.step_ns[rows]
-    if explains_waiting(c) or found_by(stalls, c):  # then it is no riddle
+    if c.explains_waiting or c.found(stalls):  # then it is no riddle
         rows, waits = rows[~waits], waits[~waits]
     beyond_ns = steps.wait_ns[rows] + steps.step_ns[rows] - float(np.median(iteration_ns))
     cost = float(beyond_ns.sum()) / max(float(iteration_ns.sum()), 1.0)
-    if cost < WORTH_SAYING:
+    if cost < TRIFLE:
         return None
-    waiting, stepping = int(waits.sum()), int((~waits).sum())
-    parts, do = list[str](), list[Set | Do]()
-    if waiting:
-        parts.append(f"{counted(waiting, 'wait was', 'waits were')} long")
-        do = [Do("find what slows a few batches", "large files, a shard boundary, a cold cache")]
-    if stepping:
-        parts.append(f"{counted(stepping, 'step was', 'steps were')} slow")
-        because = "a checkpoint, a validation, Python's garbage collection, another program"
-        do.insert(0 if stepping > waiting else 1, Do("find what slows a few steps", because))
+    because = "a checkpoint, a validation, Python's garbage collection, another program"
+    kinds = [
+        (waits, "wait was long", "waits were long", Do(SLOW_BATCHES, FEW_BATCHES)),
+        (~waits, "step was slow", "steps were slow", Do("find what slows a few steps", because)),
+    ]
+    kinds = [kind for kind in kinds if kind[0].any()]
+    parts = " and ".join(counted(int(of.sum()), one, many) for of, one, many, _ in kinds)
     return Finding(
-        f"{len(rows):,} of {len(c.rows):,} batches took over twice the median: "
-        f"{' and '.join(parts)}. That costs {share(cost)} of the training time.",
-        do,
+        f"{len(rows):,} of {len(c.rows):,} batches took over twice the median: {parts}. That costs "
+        f"{share(cost)} of the training time.",
+        [do for *_, do in sorted(kinds, key=lambda kind: -kind[0].sum())],
     )
 
 
@@ -136,26 +119,27 @@ def drift(c: Context) -> Finding | None:
 
     Shown by medians of twenty parts of the run that rise by 10% in all, and in both halves; or by
     halves whose mean iterations differ by 5%, and beyond chance.
-
     Excluded by halves that are alike. Training that becomes slower once, at some batch, has halves
     that differ, and not both of these become slower.
     """
-    _needs(c, FEWEST_FOR_CHANGE)
-    count, total_ns = len(c.batches), c.batches.wait_ns + c.batches.step_ns
-    halves = np.array_split(np.arange(count), 2)
+    _needs(c, 2 * PARTS)
+    total_ns = c.batches.wait_ns + c.batches.step_ns
+    whole = c.batches.replace(
+        total_ns=total_ns, amount=np.ones(len(total_ns)), block=np.zeros(len(total_ns), np.int64)
+    )
+    halves = [whole.take(rows) for rows in np.array_split(np.arange(len(whole)), 2)]
     medians = np.array([np.median(part) for part in np.array_split(total_ns, PARTS)])
     at = np.arange(PARTS, dtype=np.float64)
-    trend = slope([(at, medians)])
     # One step, wherever it is, cannot make both halves slower.
-    trends = [slope([(at[part], medians[part])]) for part in np.split(np.arange(PARTS), 2)]
+    of_both = (at < PARTS / 2, at >= PARTS / 2)
+    trend, *trends = (slope([(at[part], medians[part])]) for part in (at >= 0, *of_both))
     rise = 0.0 if trend is None else trend.value * (PARTS - 1) / float(np.median(medians))
     if rise >= TWICE * MATTERS and all(half and half.low and half.low > 0 for half in trends):
+        longer_ns, waits_ns = (
+            halves[1][name].mean() - halves[0][name].mean() for name in ("total_ns", "wait_ns")
+        )
         because = "losses or outputs kept with their autograd graph, a metric over all batches"
         do = Do("find what grows in the step", because)
-        longer_ns, waits_ns = (
-            times_ns[halves[1]].mean() - times_ns[halves[0]].mean()
-            for times_ns in (total_ns, c.batches.wait_ns)
-        )
         if waits_ns > longer_ns / 2:
             because = "a list or cache that it searches, files that it never closes"
             do = Do("find what grows in the loader", because)
@@ -165,14 +149,10 @@ def drift(c: Context) -> Finding | None:
             f"the run, and {duration(first_ns)} at its start.",
             [do],
         )
-    whole = c.batches.replace(
-        total_ns=total_ns, amount=np.ones(count), block=np.zeros(count, np.int64)
-    )
-    first, second = (mean_of(whole.take(rows)) for rows in halves)
+    first, second = map(mean_of, halves)
     change = second - first
-    low, high = change.bounds
     part = abs(change.value) / max(float(total_ns.mean()), 1.0)
-    if change.low is None or low <= 0 <= high or part < MATTERS:
+    if change.low is None or change.low <= 0 <= change.bounds[1] or part < MATTERS:
         return None
     slower, do = "slower", Do("look for other work on the machine, heat and growing memory")
     if change.value <= 0:
@@ -192,7 +172,6 @@ def not_representative(c: Context) -> Finding | None:
 
     Shown by a rank correlation of 0.5 of steps with the size of their batches, or their place in
     the epoch.
-
     Excluded by an alternating run, which serves every batch.
     """
     if c.run.header.mode == "alternate":
@@ -222,7 +201,6 @@ def process_memory(c: Context) -> Finding | None:
     """The training process keeps more and more.
 
     Shown by memory that rises in both halves of the run, by 1% of all in an hour.
-
     Excluded by a rise in one half alone, as it may be chance.
     """
     because = "losses or outputs that are kept: call detach() or item() first"
@@ -235,7 +213,6 @@ def worker_memory(c: Context) -> Finding | None:
 
     Shown by the same of the workers, or each of four readings of what they keep that is higher than
     the one before.
-
     Excluded by growth that levels off, and workers that start anew before it matters.
     """
     because = "a cache or list that the dataset appends to, or lru_cache(None): bound it"
@@ -246,10 +223,9 @@ def worker_memory(c: Context) -> Finding | None:
         anew = len({start.epoch for start in c.run.worker_starts}) > 1
         if not (anew and length < batches) and left_ns * LEAST_SHARE <= HOUR_NS:
             return Finding(
-                f"Each of the {workers} workers keeps {size(1000 * kept / workers)} more "
-                f"after 1,000 batches, which does not level off: at this rate the "
-                f"{size(available)} that are left are full after {batches:,.0f} batches "
-                f"({number(batches / length)} epochs), in {duration(left_ns)}.",
+                f"Each of the {workers} workers keeps {size(1000 * kept / workers)} more after "
+                f"1,000 batches. At this rate the {size(available)} that are left are full in "
+                f"{duration(left_ns)}, after {batches:,.0f} batches.",
                 [Do("find what the dataset keeps", because)],
             )
     return _growing(c, "workers", Do("keep dataset lists in arrays, and bound caches", because))
@@ -262,22 +238,16 @@ def _growing(c: Context, subject: str, do: Do) -> Finding | None:
         raise Skip(grown.says)
     if not grown.grows:
         return None
-    return Finding(
-        f"The memory of the {'training process' if subject == 'process' else subject} grows by "
-        f"{size(rate.value)} an hour, of {size(limit)} in all.",
-        [do],
-    )
+    whose = "training process" if subject == "process" else subject
+    rises = f"{size(rate.value)} an hour, of {size(limit)} in all"
+    return Finding(f"The memory of the {whose} grows by {rises}.", [do])
 
 
-@rule(
-    "padding",
-    source="masks, lengths or token ids of some batches, and the Theil-Sen slope of their steps",
-)
+@rule("padding", source="masks, lengths or token ids of batches; Theil-Sen slope of their steps")
 def padding(c: Context) -> Finding | None:
     """Much of the batches is padding, and steps take longer for it. It is not lost to loading.
 
     Shown by a fifth of the tokens that is padding.
-
     Excluded by steps that do not follow the number of tokens, by 5% of the time.
     """
     told = padding_of(c.run)
@@ -306,15 +276,13 @@ def shared_machine(c: Context) -> Finding | None:
     """Others used the CPUs, so that the figures are not of this training alone.
 
     Shown by other programs that used half a CPU or more.
-
-    Excluded by less.
     """
     used = [level for arm in ARMS if (level := c.cpus.others(arm)) is not None]
     if not used:
         raise Skip("the machine's CPU time was not read during measured batches")
-    if max(used) < MUCH:
+    if max(used) < MANY_CPUS:
         return None
-    crowded = found_by(oversubscription, c)
+    crowded = c.found(oversubscription)
     says_so = crowded is not None and any("other programs" in do.says for do in crowded.do)
     do = Do("measure again while nothing else runs", "unless training always shares the machine")
     return Finding(
@@ -329,8 +297,6 @@ def slow_validation(c: Context) -> Finding | None:
     """Training waits long for the batches of validation.
 
     Shown by waits in validation that are 5% of the run's time.
-
-    Excluded by waits that are shorter.
     """
     validation, whole = c.others.get("validation"), c.gap.whole
     if validation is None:

@@ -9,26 +9,13 @@ import numpy as np
 from loadeval.data.columns import UNKNOWN
 from loadeval.estimate.epochs import first_waits
 from loadeval.estimate.steady import epoch_lengths, length_of_epochs
-from loadeval.findings.engine import (
-    LARGE,
-    MATTERS,
-    MOSTLY,
-    TWICE,
-    Context,
-    Do,
-    Finding,
-    Set,
-    Skip,
-    rule,
-)
+from loadeval.findings import FEW, FEWEST_LOADERS, LARGE, MATTERS, MOSTLY, NOTICED_NS, TWICE
+from loadeval.findings.engine import Context, Do, Finding, Part, Set, Skip, rule
 from loadeval.findings.workers import SIMULATED
 from loadeval.model.changes import Change
 from loadeval.words import duration, share, size
 
-NOTICED_NS = 1_000_000_000
-"""A first batch that takes as long is noticed in a run of which it is a large part."""
-FEWEST_LOADERS, FEW_IN_AN_EPOCH = 5, 2
-"""Epochs that end after a batch or two, before a loader is said to be made anew at each step."""
+STARTS: tuple[Part, ...] = ("epoch starts",)
 EPOCH_STARTS = "first waits of the epochs, compared with a whole epoch in steady state"
 IN_PARTS = (
     "draw with replacement where that is as good, or yield the permutation in parts: for part in "
@@ -39,8 +26,7 @@ OF_SAMPLER = {
         "draw weighted indices in parts",
         "sums = weights.cumsum(0), then torch.searchsorted(sums, sums[-1] * torch.rand(10_000))",
     ),
-    "RandomSampler": ("make indices in parts", IN_PARTS),
-    "DistributedSampler": ("make indices in parts", IN_PARTS),
+    **dict.fromkeys(("RandomSampler", "DistributedSampler"), ("make indices in parts", IN_PARTS)),
 }
 """What samplers of torch's had better do; others are the user's."""
 BEGINS = "opening files, listing shards, filling a shuffle buffer"
@@ -51,14 +37,14 @@ class Start(NamedTuple):
     """An epoch's first wait, and its parts: starting and initialising workers, sample, indices.
 
     Workers start at the same time, so the slowest one counts. Those that live on start in the first
-    epoch alone.
+    epoch alone. Of a loader that was not looked into the wait alone is known.
     """
 
     wait_ns: float
-    begun_ns: float
-    init_ns: float
-    sample_ns: float
-    index_ns: float
+    begun_ns: float = 0.0
+    init_ns: float = 0.0
+    sample_ns: float = 0.0
+    index_ns: float = 0.0
 
     @property
     def cause(self) -> str | None:
@@ -108,52 +94,47 @@ def _rest_of_epoch_ns(c: Context) -> float | None:
     return max(length * real.value - alone_ns, 0.0)
 
 
-def boundaries(c: Context) -> tuple[float, float] | None:
-    """The mean first wait of later epochs and its share of the time, where that matters."""
-    waits_ns = first_waits(c.run).wait_ns
+def late(c: Context, cause: str | None) -> tuple[float, float, Start] | None:
+    """How later epochs start, where that matters and has this cause: see Start.
+
+    That is the mean first wait, its share of the time, and its parts.
+    """
+    waits_ns, rest_ns = first_waits(c.run).wait_ns, _rest_of_epoch_ns(c)
     later = waits_ns if c.loader.ready_batches else waits_ns[1:]
     if not len(later):
         raise Skip("only one epoch was seen to start")
-    rest_ns = _rest_of_epoch_ns(c)
     if rest_ns is None:
         raise Skip("the length of an epoch is not known")
     mean_ns = float(later.mean())
     cost = mean_ns / (mean_ns + rest_ns)
     if c.gap.starts is not None:  # some batches may have been made during that wait
         cost = min(cost, c.gap.share("epoch starts"))
-    return None if cost < MATTERS else (mean_ns, cost)
-
-
-def late(c: Context, why: str) -> tuple[Start, float] | None:
-    """The mean start of later epochs and its share of the time, if it matters and that is why."""
-    found, start = boundaries(c), mean_start(c)
-    return None if found is None or start is None or start.cause != why else (start, found[1])
+    start = mean_start(c) or Start(mean_ns)
+    return None if cost < MATTERS or start.cause != cause else (mean_ns, cost, start)
 
 
 @rule(
     "epoch boundaries",
     source=f"{EPOCH_STARTS}; PyTorch's documentation of persistent_workers",
-    of=("epoch starts",),
+    of=STARTS,
 )
 def epoch_boundaries(c: Context) -> Finding | None:
     """Every epoch begins with a long wait, for no reason that was measured.
 
     Shown by first waits from the second epoch on that are 5% of the time.
-
     Excluded by starting workers, a first sample or a sampler that takes half of them.
     """
-    found, start = boundaries(c), mean_start(c)
-    if found is None or (start is not None and start.cause is not None):
+    found = late(c, None)
+    if found is None:
         return None
-    (mean_ns, cost), workers = found, c.loader.workers
-    alone, name = c.gap.loader_only, c.setting("persistent_workers")
-    sure = bool(workers and c.loader.persistent_workers)
-    batch_ns = alone.value * workers if alone and workers else 0.0
+    (mean_ns, cost, _), workers, alone = found, c.loader.workers, c.gap.loader_only
+    name, lives_on = c.setting("persistent_workers"), c.loader.persistent_workers
+    sure, batch_ns = bool(workers and lives_on), alone.value * workers if alone and workers else 0.0
     do: Set | Do = Do("make the first batch of an epoch cheaper, or epochs longer", BEGINS)
     if mean_ns <= TWICE * batch_ns:
         because = f"most of it is the first batch, which takes one worker {duration(batch_ns)}"
         sure, do = True, Do("make epochs longer, or batches smaller", because)
-    elif workers and c.loader.persistent_workers is False and name:
+    elif workers and lives_on is False and name:
         because = f"it ends starting workers; what the dataset does first stays: {BEGINS}"
         do = Set(name, False, True, because, LIVE_ON)
     return Finding(
@@ -165,39 +146,32 @@ def epoch_boundaries(c: Context) -> Finding | None:
     )
 
 
-@rule("worker start", source=f"{EPOCH_STARTS}; {SIMULATED}", of=("epoch starts",))
+@rule("worker start", source=f"{EPOCH_STARTS}; {SIMULATED}", of=STARTS)
 def worker_start(c: Context) -> Finding | None:
     """Every epoch waits for workers that start, or are initialised, slowly.
 
     Shown by half of an epoch's first wait, which the slowest worker took to start and for its
     worker_init_fn.
-
-    Excluded by workers that live on, or take less than half.
     """
     found = late(c, "worker start")
     if found is None:
         return None
-    (start, cost), method = found, c.loader.start_method or "fork"
+    (_, cost, start), method = found, c.loader.start_method or "fork"
     name, do = c.setting("persistent_workers"), list[Set | Do]()
     if name and not c.loader.persistent_workers:
         do.append(Set(name, False, True, "they then start once, not in each epoch", LIVE_ON))
-    says = (
-        f"Each epoch starts {duration(start.begun_ns)} late: starting its workers by {method} "
-        "takes that long."
-    )
+    took, how = duration(start.begun_ns), f"starting its workers by {method} takes that long"
+    says = f"Each epoch starts {took} late: {how}."
     if start.init_ns > start.begun_ns:
-        function = c.loader.worker_init or "worker_init_fn"
-        says = (
-            f"Each epoch starts with {duration(start.init_ns)} of {function}, the worker_init_fn, "
-            "in every worker."
-        )
+        took, function = duration(start.init_ns), c.loader.worker_init or "worker_init_fn"
+        says = f"Each epoch starts with {took} of {function}, the worker_init_fn, in every worker."
         do.append(Do(f"make {function} cheaper"))
     elif method in ("spawn", "forkserver"):
         do += _sending_less(c, first=False)
     return Finding(says, do or [Do("make epochs longer")], cost=cost)
 
 
-def _sending_less(c: Context, *, first: bool) -> list[Set | Do]:
+def _sending_less(c: Context, *, first: bool) -> list[Do]:
     """What to do about what workers are sent when they start: of the first epoch, or later ones."""
     rows = [
         (each.ready_ns - each.start_ns, each.pickling_ns, each.sent_bytes, each.unpickling_ns)
@@ -205,84 +179,69 @@ def _sending_less(c: Context, *, first: bool) -> list[Set | Do]:
         if (each.epoch == 0) is first and each.sent_bytes
     ]
     known = [row for row in rows if None not in row]
-    smaller = Do("keep the dataset small", "hold paths, open files in the worker, or hold tensors")
+    what, how = "keep the dataset small", "hold paths, open files in the worker, or hold tensors"
     if not known:
-        return [] if first else [smaller]
+        return [] if first else [Do(what, how)]
     took_ns, pickling_ns, sent_bytes, reading_ns = np.array(known, float).mean(axis=0).tolist()
     importing_ns = took_ns - pickling_ns - reading_ns
     because = (
-        f"a worker takes {duration(took_ns)} to start: {duration(pickling_ns)} to pickle "
-        f"{size(sent_bytes)} for it, the dataset and all else that it is sent, "
-        f"{duration(importing_ns)} to start Python and import, and {duration(reading_ns)} to "
-        "unpickle"
+        f"a worker takes {duration(took_ns)} to start: {duration(pickling_ns)} to pickle all "
+        f"{size(sent_bytes)} that it is sent, {duration(importing_ns)} to start Python and import, "
+        f"and {duration(reading_ns)} to unpickle"
     )
     if importing_ns <= pickling_ns + reading_ns:
-        return [Do(smaller.says, f"{smaller.because}; {because}")]
-    less = "what is outside of if __name__ == '__main__' is done in each worker too"
-    return [Do("import less in the main module", f"{less}; {because}"), smaller]
+        return [Do(what, f"{how}; {because}")]
+    imports = "what is outside of if __name__ == '__main__' is done in each worker too"
+    return [Do("import less in the main module", f"{imports}; {because}"), Do(what, how)]
 
 
-@rule("shuffle buffer", source=f"{EPOCH_STARTS}; {SIMULATED}", of=("epoch starts",))
+@rule("shuffle buffer", source=f"{EPOCH_STARTS}; {SIMULATED}", of=STARTS)
 def shuffle_buffer(c: Context) -> Finding | None:
     """Every epoch waits for the first sample of its workers.
 
     Shown by half of an epoch's first wait, which a worker took for its first sample.
-
     Excluded by starting workers, or a sampler, that takes half.
     """
     found = late(c, "shuffle buffer")
     if found is None:
         return None
     return Finding(
-        f"In each epoch the first sample of a worker takes {duration(found[0].sample_ns)}: "
+        f"In each epoch the first sample of a worker takes {duration(found[2].sample_ns)}: "
         f"{c.loader.dataset or 'the dataset'} fills a shuffle buffer, or opens files.",
         [Do("make the shuffle buffer smaller", "or fill it bit by bit, or make epochs longer")],
         cost=found[1],
     )
 
 
-@rule(
-    "sampler start",
-    source="time to draw indices in the training process, by itself",
-    of=("epoch starts",),
-)
+@rule("sampler start", source="time to draw indices in the training process", of=STARTS)
 def sampler_start(c: Context) -> Finding | None:
     """Every epoch waits for the sampler's first indices.
 
     Shown by half of an epoch's first wait, which the training process took to draw indices.
-
-    Excluded by starting workers that takes longer.
     """
     found, sampler = late(c, "sampler start"), c.loader.sampler or "the sampler"
     if found is None:
         return None
     once = "do in its constructor what is the same for every epoch"
     return Finding(
-        f"Each epoch starts with {duration(found[0].index_ns)} in which {sampler} makes its first "
+        f"Each epoch starts with {duration(found[2].index_ns)} in which {sampler} makes its first "
         "indices, in the training process.",
         [Do(*OF_SAMPLER.get(sampler, ("yield indices as they are made", once)))],
         cost=found[1],
     )
 
 
-@rule(
-    "loader re-created",
-    source="epochs that end after their first batch",
-    of=("epoch starts", "waiting"),
-)
+@rule("loader re-created", source="epochs that end after a batch", of=("epoch starts", "waiting"))
 def recreated(c: Context) -> Finding | None:
     """`iter(loader)` is called for every batch.
 
     Shown by nine of ten epochs, and five or more, that are broken off after one or two batches, and
     first waits of 5% of the time.
-
-    Excluded by epochs that go on, or end by themselves.
     """
-    steps, counts = c.run.steps, epoch_lengths(c.run)
-    broken = {end.epoch for end in c.run.ends if end.cause == "broken off"}
-    short = {epoch for epoch, count in counts.items() if count <= FEW_IN_AN_EPOCH}
-    anew = len(broken & short)
-    if anew < max(FEWEST_LOADERS, 0.9 * len(counts)):
+    steps, lengths = c.run.steps, epoch_lengths(c.run)
+    broken = [end for end in c.run.ends if end.cause == "broken off"]
+    anew = len({end.epoch for end in broken if lengths.get(end.epoch, TWICE + 1) <= TWICE})
+    if anew < max(FEWEST_LOADERS, (1 - FEW) * len(lengths)):
         return None
     elapsed_ns = int(steps.request_ns[-1] - steps.request_ns[0])
     firsts_ns = steps.wait_ns[:-1][steps.batch[:-1] == 0]
@@ -297,23 +256,21 @@ def recreated(c: Context) -> Finding | None:
     )
 
 
-@rule("slow first batch", source=EPOCH_STARTS, of=("epoch starts",))
+@rule("slow first batch", source=EPOCH_STARTS, of=STARTS)
 def slow_first_batch(c: Context) -> Finding | None:
     """The first batch of all is long in coming, and that of each later epoch is not.
 
     Shown by a first wait of a fifth of the epoch, or of a second and a fifth of the run; and of a
     single epoch that makes up a fifth of what is lost.
-
     Excluded by later epochs that start as slowly, and a batch that was ready before.
     """
     waits_ns, rest_ns, steps = first_waits(c.run).wait_ns, _rest_of_epoch_ns(c), c.run.steps
     if not len(waits_ns) or c.loader.ready_batches:
         raise Skip("no epoch was seen to start")
-    taken_ns = steps.wait_ns + np.maximum(steps.step_ns, 0)
+    taken_ns, first_ns = steps.wait_ns + np.maximum(steps.step_ns, 0), int(waits_ns[0])
     run_ns = int(taken_ns.sum())
     if UNKNOWN not in steps.request_ns:
         run_ns = int((steps.request_ns + taken_ns).max() - steps.request_ns.min())
-    first_ns = int(waits_ns[0])
     is_noticed = first_ns >= NOTICED_NS and first_ns >= LARGE * run_ns
     if rest_ns is None and not is_noticed:
         raise Skip("the length of an epoch is not known")
@@ -325,12 +282,12 @@ def slow_first_batch(c: Context) -> Finding | None:
             is_noticed = is_noticed or (lost >= LARGE and cost >= max(LARGE * lost, MATTERS))
         if part < LARGE and not is_noticed:
             return None
-        later_ns = waits_ns[1:].mean() if len(waits_ns) > 1 else 0.0
-        if first_ns < TWICE * later_ns and boundaries(c) is not None:
+        later = (epoch_boundaries, worker_start, shuffle_buffer, sampler_start)
+        if any(map(c.found, later)) and first_ns < TWICE * waits_ns[1:].mean():
             return None
         batches = round(length_of_epochs(c.run) or 0)
         of_epoch = f", and {share(part)} of a whole epoch of {batches:,} batches"
-    start, do = mean_start(c, first=True), list[Set | Do]()
+    start, do = mean_start(c, first=True), list[Do]()
     if start is not None and start.begun_ns >= MOSTLY * start.wait_ns:
         do = _sending_less(c, first=True)
     because = "or find what else comes first: filling a shuffle buffer, imports in spawned workers"

@@ -9,37 +9,18 @@ import numpy as np
 from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import ARMS
 from loadeval.estimate.stats import Estimate
-from loadeval.findings.engine import (
-    DIAGNOSE,
-    IN_PYTHON,
-    LARGE,
-    MATTERS,
-    MOSTLY,
-    TWICE,
-    Context,
-    Do,
-    Finding,
-    Set,
-    Skip,
-    explains_waiting,
-    rule,
-)
+from loadeval.findings import FEW, FEWEST_BATCHES, LARGE, MATTERS, MOSTLY, SLOWER_WORKER, TWICE
+from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Set, Skip, rule
 from loadeval.model.changes import Change
 from loadeval.model.costs import in_share
+from loadeval.model.model import ENOUGH
 from loadeval.words import counted, duration, number, share
 
-MOST_DOUBLED = 4
-"""A prefetch factor is doubled no more often: each batch in the queue takes memory."""
-ENOUGH = 0.98
-"""The least setting that comes so near the best is enough."""
-SLOWER_WORKER = 1.5
-"""A worker is slow that takes so many times as long as the median one."""
-FEWEST_BATCHES = 4
-"""A worker must have loaded so many batches before it is said to be slow."""
-GONE = 1e9
-"""So many times as fast: nothing is left of it."""
 TIMES = "times of real, ideal and loader-only batches"
 SIMULATED = "times of the stages inside the loader, and a simulation of it without this"
+UNORDERED = Change({"in_order": False})
+WITHOUT_SLOW_SAMPLES = Change(costs={"slow samples": 1e9})
+"""So many times as fast: they take as long as others."""
 
 
 def best_workers(c: Context) -> Change:
@@ -63,14 +44,16 @@ def more_workers(c: Context) -> list[Set | Do]:
 
 
 def best_prefetch(c: Context) -> Change:
-    """The least prefetch factor, of twice the present one and so on, that comes near the best."""
+    """The least prefetch factor, of twice to 16 times the present one, that comes near the best.
+
+    No more, for each batch in the queue takes memory.
+    """
     if c.model is None or not c.loader.workers:
         return Change()
     now = c.model.settings["prefetch_factor"]
-    changes = [Change({"prefetch_factor": now << by}) for by in range(1, MOST_DOUBLED + 1)]
-    gains = [c.model.simulate(change).value for change in changes]
-    enough = (gain >= ENOUGH * max(gains) for gain in gains)
-    return next(change for change, is_enough in zip(changes, enough, strict=True) if is_enough)
+    changes = [Change({"prefetch_factor": times * now}) for times in (2, 4, 8, 16)]
+    most = max(c.model.simulate(change).value for change in changes)
+    return next(each for each in changes if c.model.simulate(each).value >= ENOUGH * most)
 
 
 def deeper_queue(c: Context) -> list[Set | Do]:
@@ -91,16 +74,11 @@ def in_stalls(c: Context) -> float:
     return float(beyond_ns[beyond_ns > 0].sum() / max(wait_ns.sum(), 1))
 
 
-@rule(
-    "zero workers",
-    source="PyTorch's documentation of multi-process data loading",
-    undo=best_workers,
-)
+@rule("zero workers", source="PyTorch's documentation of num_workers", undo=best_workers)
 def zero_workers(c: Context) -> Finding | None:
     """Nothing is loaded ahead: each batch is loaded while training waits for it.
 
     Shown by no workers; where their number is not known, by waits as long as loading takes.
-
     Excluded by waits under a quarter of that, as of a loader that a thread reads ahead.
     """
     waited, real = c.gap.real_wait, c.gap.real
@@ -110,14 +88,13 @@ def zero_workers(c: Context) -> Finding | None:
         return None
     if any(event.kind == "read in a thread" for event in c.run.events):
         raise Skip("the loader is read in another thread than the main one, which may load ahead")
-    do = more_workers(c)
-    if not do and c.model is None:  # else workers bring nothing, and others name what takes long
+    do, name = more_workers(c), c.setting("num_workers")
+    if c.model is None and name and c.loader.workers == 0:
+        needed = math.ceil(waited.value / max(real.value - waited.value, 1.0))
+        count = max(min(needed, (c.cpus.usable or 2) - 1), 1)
+        do = [Set(name, 0, count, "measure: workers take time to start")]
+    elif c.model is None:  # else workers bring nothing, and others name what takes long
         do = [Do("load in the background", "in a worker, or a thread that keeps batches ready")]
-        name = c.setting("num_workers")
-        if name and c.loader.workers == 0:
-            needed = math.ceil(waited.value / max(real.value - waited.value, 1.0))
-            most = max((c.cpus.usable or 2) - 1, 1)
-            do = [Set(name, 0, max(min(needed, most), 1), "measure: workers take time to start")]
     return Finding(
         f"Nothing is loaded ahead: training waits {share(waited.value / real.value)} of its time, "
         "while each batch is loaded.",
@@ -132,7 +109,6 @@ def shallow_queue(c: Context) -> Finding | None:
     """The loader alone is fast enough, and its queue runs empty now and then.
 
     Shown by waits over twice their median that are more than a fifth of the waiting.
-
     Excluded by waits that are about equal, and a loader that does not keep up alone.
     """
     c.needs_ideal()
@@ -161,76 +137,69 @@ def shallow_queue(c: Context) -> Finding | None:
     source=f"{TIMES}; the bound is that of TensorFlow's input-pipeline analyser",
     turn="last",
 )
-def waiting(c: Context) -> Finding | None:
+def waiting(c: Context) -> Finding | None:  # noqa: PLR0911 - one for each case
     """Time is lost in waiting, and no single line, stage or cause has it.
 
     Shown by a loader that alone takes longer for a batch than an ideal iteration; if it does not,
     or that was not measured, by training that waits 5% of the time. It costs what other findings
     leave of the waiting and, where the loader is too slow and no CPU is free, of slower steps.
-
     Excluded by a loader that loads only while it is waited for; if it is fast enough alone, by any
     finding of what training waits for, unless nobody looked into it and all waits are about equal.
     """
     if not c.loses or c.loads_on_request or not c.waiting:
         return None
-    required = c.gap.required
-    if required is not None and required.value > 1:
-        return _too_slow(c, required)
-    if required is not None and c.waiting < MATTERS:
-        return None
-    if required is not None and c.model is None and in_stalls(c) <= LARGE:
-        typical = duration(float(np.median(c.batches.wait_ns)))
-        because = "a deeper prefetch does not help"
-        return Finding(
-            "The loader alone is fast enough, but training waits about equally long for every "
-            f"batch, typically {typical}: each has a fixed cost, and the queue is not empty.",
-            [Do("send fewer and larger tensors, or fewer bytes", because)],
-            sure=False,
-            cost=c.waiting,
-        )
-    if explains_waiting(c):
-        return None
-    do = [Do(DIAGNOSE, f"{IN_PYTHON}: it times the loader alone, and looks inside")]
-    says = f"Training waits {share(c.waiting)} of its time"
-    if c.is_log:
-        says = (
-            f"Training waits for batches {share(c.waiting)} of its time. What it would gain "
-            "without these waits was not measured: it may be less or more."
-        )
-    elif required is not None:
-        says, do = f"{says}, though the loader alone is fast enough.", []
-    else:
+    required, says = c.gap.required, f"Training waits {share(c.waiting)} of its time"
+    if required is None:
+        if c.explains_waiting:
+            return None
         says += ". Whether the loader is too slow or its queue too shallow was not measured."
-    return Finding(says, do, sure=required is None and not c.is_log, cost=c.waiting)
+        if c.is_log:
+            says = (
+                f"Training waits for batches {share(c.waiting)} of its time. What it would gain "
+                "without these waits was not measured: it may be less or more."
+            )
+        do = Do(DIAGNOSE, f"{IN_PYTHON}: it times the loader alone, and looks inside")
+        return Finding(says, [do], sure=not c.is_log, cost=c.waiting)
+    if required.value > 1:
+        return _too_slow(c, required)
+    if c.waiting < MATTERS:
+        return None
+    if c.model is None and in_stalls(c) <= LARGE:
+        typical = duration(float(np.median(c.batches.wait_ns)))
+        says = (
+            "The loader alone is fast enough, but training waits about equally long for every "
+            f"batch, typically {typical}: each has a fixed cost, and the queue is not empty."
+        )
+        do = Do("send fewer and larger tensors, or fewer bytes", "a deeper prefetch does not help")
+        return Finding(says, [do], sure=False, cost=c.waiting)
+    if c.explains_waiting:
+        return None
+    return Finding(f"{says}, though the loader alone is fast enough.", sure=False, cost=c.waiting)
 
 
 def _too_slow(c: Context, required: Estimate) -> Finding:
     """What is said of a loader that must become faster by `required`."""
-    do = more_workers(c)
+    do, inside, left = more_workers(c), c.model and c.stages, c.cpus.left
     says = f"The loader is too slow even on its own: it must be {required:times} faster to keep up."
-    if c.model is not None:
-        inside = c.stages
-        if not explains_waiting(c):  # else what to make cheaper is said with its line
-            parts = {part.name: part.share for part in inside.transforms}
-            parts = parts or {line.place: line.share for line in inside.code}
-            parts["collate"] = inside.collate_ns / max(c.work_ns, 1.0)
-            named = sorted(
-                (name for name in parts if parts[name] >= MATTERS), key=parts.__getitem__
-            )
-            most = ", ".join(f"{name} {share(parts[name])}" for name in named[:-4:-1])
-            do.append(Do("make loading cheaper", f"most of it is in {most}" if most else ""))
-        cpu_ns = inside.cpu_ns or 0.0
-        if c.cpus.are_busy and cpu_ns >= MOSTLY * c.work_ns:
-            says = (
-                f"Loading takes {duration(cpu_ns)} of CPU a batch, and no CPU is free: the loader "
-                f"must be {required:times} faster to keep up."
-            )
-    elif not do:
+    if inside and not c.explains_waiting:  # else what to make cheaper is said with its line
+        parts = {part.name: part.share for part in inside.transforms}
+        parts = parts or {line.place: line.share for line in inside.code}
+        parts["collate"] = c.collating
+        named = [name for name in parts if parts[name] >= MATTERS]
+        named = sorted(named, key=lambda name: -parts[name])[:3]
+        most = ", ".join(f"{name} {share(parts[name])}" for name in named)
+        do.append(Do("make loading cheaper", f"most of it is in {most}" if most else ""))
+    if inside and c.cpus.are_busy and (inside.cpu_ns or 0.0) >= MOSTLY * c.work_ns:
+        says = (
+            f"Loading takes {duration(inside.cpu_ns or 0.0)} of CPU a batch, and no CPU is free: "
+            f"the loader must be {required:times} faster to keep up."
+        )
+    if not inside and not do:
         because = "how many CPUs were free was not measured"
         if c.cpus.are_busy:
             because = f"no CPU is free of the {c.cpus.usable} that training may use"
-        elif c.cpus.left is not None:
-            because = f"{number(c.cpus.left)} CPUs are left for workers"
+        elif left is not None:
+            because = f"{number(left)} CPUs are left for workers"
         name = c.setting("num_workers")
         more = f"{name} above {c.loader.workers}" if name else "more workers or threads"
         do = [Do(f"try {more}, or make loading cheaper", because)]
@@ -243,29 +212,20 @@ def _too_slow(c: Context, required: Estimate) -> Finding:
     )
 
 
-def without_slow_samples(_: Context) -> Change:
-    """Slow samples take as long as others."""
-    return Change(costs={"slow samples": GONE})
+def _look_at_samples(c: Context) -> tuple[str, Do]:
+    """The indices of those that are slow most often, and to look at these."""
+    slow = sorted(c.stages.slow_samples, key=lambda each: (-each.times, -each.longest_ns))[:3]
+    indices = ", ".join(str(sample.index) for sample in slow)
+    because = "make them smaller, or leave them out"
+    change = WITHOUT_SLOW_SAMPLES if c.loses else None
+    return indices, Do(f"look at samples {indices}", because, change=change)
 
 
-def _indices(c: Context) -> str:
-    shown = sorted(c.stages.slow_samples, key=lambda each: (-each.times, -each.longest_ns))[:3]
-    return ", ".join(str(sample.index) for sample in shown)
-
-
-@rule(
-    "head-of-line blocking",
-    source=SIMULATED,
-    undo=lambda c: (
-        Change({"in_order": False})
-        + (without_slow_samples(c) if c.stages.slow_samples else Change())
-    ),
-)
+@rule("head-of-line blocking", source=SIMULATED, undo=lambda _: UNORDERED + WITHOUT_SLOW_SAMPLES)
 def head_of_line(c: Context) -> Finding | None:
     """Finished batches wait for slower ones before them.
 
     Shown by training that waits while a later batch is ready, 5% of the time.
-
     Excluded by one worker that is slower than the others.
     """
     waited_ns = c.stages.head_of_line_ns
@@ -277,10 +237,9 @@ def head_of_line(c: Context) -> Finding | None:
     do: list[Set | Do] = []
     if c.loader.in_order is not None:
         because = "training then sees batches in another order; torch 2.6 or later"
-        do.append(Set("in_order", True, False, because, Change({"in_order": False})))
+        do.append(Set("in_order", True, False, because, UNORDERED))
     if c.stages.slow_samples:
-        because, change = "make them smaller, or leave them out", without_slow_samples(c)
-        do.append(Do(f"look at samples {_indices(c)}", because, change=change))
+        do.append(_look_at_samples(c)[1])
     return Finding(
         f"Finished batches wait for slower ones before them: in {share(of_time)} of the time "
         "training waits while a later batch is ready.",
@@ -288,31 +247,30 @@ def head_of_line(c: Context) -> Finding | None:
     )
 
 
-@rule("slow samples", source=SIMULATED, undo=without_slow_samples)
+@rule("slow samples", source=SIMULATED, undo=lambda _: WITHOUT_SLOW_SAMPLES)
 def slow_samples(c: Context) -> Finding | None:
     """A few samples take far longer than the others.
 
     Shown by samples of three times the typical time in a tenth of the batches or fewer; in half of
     them where the same ones are slow again. These are found, without a cost, where too few batches
     count to say that time is lost.
-
     Excluded by finished batches that wait for them, and slow samples in more batches: those are
     what samples are like.
     """
     slow = c.stages.slow_samples
-    if not slow or c.model is None or head_of_line(c) is not None:
+    if not slow or c.model is None or c.found(head_of_line):
         return None
-    comes_again, change = any(sample.times > 1 for sample in slow), without_slow_samples(c)
+    comes_again = any(sample.times > 1 for sample in slow)
     part = float((c.model.costs["part slow samples"] > 0).mean())
-    if part > (MOSTLY if comes_again else 0.1):
+    if part > (MOSTLY if comes_again else FEW):
         return None
-    if not c.loses and (not comes_again or c.gained(change) < MATTERS):
+    if not c.loses and (not comes_again or c.gained(WITHOUT_SLOW_SAMPLES) < MATTERS):
         return None
-    because = "make them smaller, or leave them out"
+    indices, look = _look_at_samples(c)
     return Finding(
         f"A few samples take up to {duration(slow[0].longest_ns)}, where a typical one takes "
-        f"{duration(c.stages.sample_ns or 0.0)}: those with index {_indices(c)}.",
-        [Do(f"look at samples {_indices(c)}", because, change=change if c.loses else None)],
+        f"{duration(c.stages.sample_ns or 0.0)}: those with index {indices}.",
+        [look],
         sure=c.loses,
         cost=None if c.loses else 0.0,
     )
@@ -348,11 +306,9 @@ def balanced(c: Context) -> Change:
     if slow is None:
         return Change()
     worker, own_ns, others_ns = slow
-
-    def costs(before: Columns) -> Columns:
-        return in_share(before, np.where(before.worker == worker, others_ns / own_ns, 1.0))
-
-    return Change(costs=costs)
+    return Change(
+        costs=lambda costs: in_share(costs, np.where(costs.worker == worker, others_ns / own_ns, 1))
+    )
 
 
 @rule("slow worker", source=SIMULATED, undo=balanced)
@@ -360,17 +316,13 @@ def slow_worker(c: Context) -> Finding | None:
     """One worker takes longer for a batch than the others.
 
     Shown by a median batch of 1.5 times that of the other workers, over four batches or more.
-
     Excluded by a wait for a CPU, without which it would be as fast.
     """
     slow = slow_worker_of(c)
     if not c.loses or slow is None or lacks_cpu(c, slow[0]):
         return None
     worker, own_ns, others_ns = slow
-    because = (
-        "larger samples or shards, another disk, a busy CPU; shards of equal size, or "
-        "in_order=False, balance the workers"
-    )
+    because = "larger samples or shards, another disk, a busy CPU; in_order=False balances workers"
     return Finding(
         f"Worker {worker} takes {duration(own_ns)} a batch, the others {duration(others_ns)}.",
         [Do(f"find what worker {worker} does that the others do not", because, change=balanced(c))],
@@ -384,23 +336,20 @@ def served_twice(c: Context) -> Finding | None:
     Shown by epochs that end by themselves after as many batches as the loader says it has, times
     its workers; where it does not say, by workers whose batches have the same sizes in bytes, one
     for one, of which four differ.
-
     Excluded by one worker, and epochs of any other length.
     """
-    workers, length, steps = c.loader.workers or 0, c.loader.length, c.run.steps
+    workers, length = c.loader.workers or 0, c.loader.length
     if workers <= 1:
         return None
-    whole = [steps.where(epoch=end.epoch) for end in c.run.ends if end.cause == "exhausted"]
+    whole = [c.run.steps.where(epoch=end.epoch) for end in c.run.ends if end.cause == "exhausted"]
     if not whole:
         raise Skip("no epoch was served to its end")
-    most = max(len(epoch) for epoch in whole)
     if length:
+        most = max(map(len, whole))
         if abs(most - workers * length) > workers:  # the last batch of each may not be full
             return None
-        says = (
-            f"An epoch has {most:,} batches, {workers} times the {length:,} that the loader says "
-            "it has"
-        )
+        told = f"{workers} times the {length:,} that the loader says it has"
+        says = f"An epoch has {most:,} batches, {told}"
     else:
         if c.run.header.mode == "alternate" or c.loader.in_order is False:
             raise Skip("the loader does not say how long it is, nor which worker made a batch")
@@ -408,10 +357,8 @@ def served_twice(c: Context) -> Finding | None:
         turns = [epoch.nbytes[: len(epoch) // workers * workers] for epoch in whole]
         sizes = np.concatenate([each.reshape(-1, workers) for each in turns])
         if UNKNOWN in sizes or len(np.unique(sizes)) < FEWEST_BATCHES:
-            raise Skip(
-                "the loader does not say how long it is, and its batches do not differ enough in "
-                "size"
-            )
+            alike = "its batches do not differ enough in size"
+            raise Skip(f"the loader does not say how long it is, and {alike}")
         if not (sizes == sizes[:, :1]).all():
             return None
         says = "The batches of all workers have the same sizes, one for one"
@@ -433,7 +380,6 @@ def few_shards(c: Context) -> Finding | None:
     """Some workers have nothing to load: the dataset has fewer shards than workers.
 
     Shown by workers that made no batch.
-
     Excluded by epochs of under four batches for each worker.
     """
     workers, shards, made_by = c.loader.workers or 0, c.loader.shards, c.setting("num_shards")
@@ -444,13 +390,11 @@ def few_shards(c: Context) -> Finding | None:
     longest = max(len(part) for _, part in c.run.stages.by("epoch"))
     if not c.loses or idle <= 0 or longest < FEWEST_BATCHES * workers:
         return None
-    told = ""
-    if shards is not None and shards < workers:
-        told = f": the dataset has {counted(shards, 'shard')}"
-    because = "of equal size; any more workers only take memory"
-    because += f" ({made_by})" if made_by else ""
+    has = f": the dataset has {counted(shards, 'shard')}" if shards and shards < workers else ""
+    made = f" ({made_by})" if made_by else ""
+    because = f"of equal size; any more workers only take memory{made}"
     return Finding(
-        f"{idle} of {workers} workers made no batch{told}.",
+        f"{idle} of {workers} workers made no batch{has}.",
         [Do(f"split the data into {workers} shards or more", because, change=all_load(c))],
     )
 
@@ -461,9 +405,7 @@ def uneven_shards(c: Context) -> Finding | None:
 
     Shown by the batches after some worker's last one, two for each worker or more: training waits
     longer for these than for those before, by 5% of the time.
-
-    Excluded by workers that end together. It has no cost in an alternating run, whose blocks hold
-    more or less of the tail than epochs do.
+    It has no cost in an alternating run, whose blocks hold more or less of the tail than epochs.
     """
     workers, shards, steps = c.loader.workers or 0, c.loader.shards, c.run.steps
     whole = {end.epoch for end in c.run.ends if end.cause == "exhausted"}
@@ -474,11 +416,10 @@ def uneven_shards(c: Context) -> Finding | None:
         raise Skip("no epoch was served to its end")
     tails = list[np.ndarray]()
     for part in epochs:
-        places, own = np.arange(len(part)), np.unique(part.worker[part.worker != UNKNOWN])
-        last = [places[part.worker == worker].max() for worker in own.tolist()]
-        tails.append(places > min(last, default=len(part)))
-        if tails[-1].sum() < TWICE * len(own):
-            tails[-1][:] = False
+        place = np.arange(len(part))
+        last = [place[part.worker == worker].max() for worker in {*part.worker} - {UNKNOWN}]
+        tail = place > min(last, default=len(part))
+        tails.append(tail & (tail.sum() >= TWICE * len(last)))
     if sum(tail.any() for tail in tails) <= len(tails) / 2:
         return None
     parts, tail = Columns.concat(epochs), np.concatenate(tails)
@@ -486,11 +427,11 @@ def uneven_shards(c: Context) -> Finding | None:
     # an alternating run numbers batches otherwise than the loader.
     looked, place = steps.instrumented & (steps.arm == ARMS.index("real")), np.arange(len(steps))
     began = np.maximum.accumulate(np.where(looked, -1, place))
-    settled = np.flatnonzero(looked & (place - began > c.run.header.warmup))
-    steps = steps.take(np.union1d(c.rows, settled))
-    steps = steps.take(np.argsort(steps.request_ns, kind="stable"))
+    is_steady = looked & (place - began > c.run.header.warmup)
+    is_steady[c.rows] = True
     at = np.searchsorted(steps.request_ns, parts.delivered_ns, side="right") - 1
-    counts = (at >= 0) & (parts.delivered_ns <= (steps.request_ns + steps.wait_ns)[at])
+    counts = (at >= 0) & is_steady[at]
+    counts &= parts.delivered_ns <= (steps.request_ns + steps.wait_ns)[at]
     wait_ns = parts.delivered_ns - parts.requested_ns
     in_tail, before = wait_ns[tail & counts], wait_ns[~tail & counts]
     if min(len(in_tail), len(before)) < FEWEST_BATCHES:
@@ -501,9 +442,8 @@ def uneven_shards(c: Context) -> Finding | None:
     cost = lost_ns / (step_ns + before_ns + lost_ns)
     if cost < MATTERS:
         return None
-    because = f"shards of equal size, and a multiple of {workers} of them"
-    if shards is not None and shards % workers:
-        because += f": {shards} cannot be divided evenly"
+    odd = f": {shards} cannot be divided evenly" if shards and shards % workers else ""
+    because = f"shards of equal size, and a multiple of {workers} of them{odd}"
     return Finding(
         f"Some workers end early: the last {share(float(tail.mean()))} of an epoch's batches come "
         f"from fewer of the {workers} workers. Training waits {duration(tail_ns)} for each of "

@@ -38,7 +38,8 @@ from loadeval.estimate.metrics import (
 from loadeval.estimate.stats import Estimate
 from loadeval.estimate.steady import steady
 from loadeval.estimate.verdict import Verdict, verdict
-from loadeval.findings.engine import MATTERS, Diagnosis, Do, Finding, diagnose
+from loadeval.findings import MATTERS
+from loadeval.findings.engine import Diagnosis, Do, Finding, diagnose
 from loadeval.inside.lanes import lanes
 from loadeval.inside.operators import Operators, Threads, operators, threads
 from loadeval.inside.stages import Stages, stages, why_no_stages
