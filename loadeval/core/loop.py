@@ -1,4 +1,4 @@
-"""The hot loop: two clock readings and a count for each batch of an epoch, and its chunks."""
+"""The hot loop: two clock readings and a count for each batch of an epoch."""
 
 from __future__ import annotations
 
@@ -98,8 +98,6 @@ class RealEpoch:
     `source` has more than `most` batches, what `then` returns follows those; None is nothing.
     """
 
-    asked_ns: int | None = None
-
     def __init__(
         self,
         source: Iterator[Any],
@@ -109,11 +107,9 @@ class RealEpoch:
         then: Callable[[], Iterator[Any] | None] = lambda: None,
     ) -> None:
         self.rest: Iterator[Any] | None = None
-        self._source = source
-        self._clock = clock
-        self._opened_ns = opened_ns
-        self._most = most
-        self._then = then
+        self.asked_ns: int | None = None
+        self._source, self._clock, self._opened_ns = source, clock, opened_ns
+        self._most, self._then = most, then
 
     def spans(self, epoch: int) -> Spans:  # noqa: ARG002 - see EpochPlan
         """See EpochPlan."""
@@ -191,15 +187,13 @@ class Serving:
         self._plan, self._begin, self._counter_for = plan, begin, counter_for
         self._clock, self._owner, self._guard = clock, owner, guard
         self._annotation = annotation
-        self._is_shared = False
         self._epoch: OpenEpoch | None = None
         self._spans: Spans | None = None
         self._span: Span | None = None
         self._batches: Iterator[Any] = iter(())
         self._count: Callable[[Any], Count] | None = None
         self._has_begun = False
-        self._is_loaders = True  # what a span raises
-        self._is_open = False  # the span, which may have more batches
+        self._is_loaders = False  # what is raised now
         self._hot: Hot | None = (iter(()), None, NOTHING, [], clock)
         """None while a batch is asked for, and where nothing is measured any more."""
         self._next_hot: Hot | None = self._hot
@@ -208,7 +202,7 @@ class Serving:
         self._asked_ns: int | None = None
         self._unserved: deque[Any] = deque()
         self._rest: Iterator[Any] = iter(())
-        self._is_over = False
+        self._is_shared = self._is_over = False
 
     def __next__(self) -> Any:
         hot = self._hot
@@ -231,7 +225,7 @@ class Serving:
                     marks.append(deliver)
                     self._hot = self._next_hot
                     return batch
-                self._is_open = False
+                self._is_loaders = False
                 opened = self._go_on(request)
                 if opened is None:
                     break
@@ -272,7 +266,6 @@ class Serving:
         if interrupted:
             epoch.resume()
             request = request if self._asked_ns is None else self._asked_ns
-            self._asked_ns = None
         elif self._span is not None:
             done, self._span = self._span, None
             done.asked_ns = request
@@ -310,17 +303,15 @@ class Serving:
 
     def _opened(self, span: Span, epoch: OpenEpoch) -> Hot:
         batches = begun(span.source)
-        self._is_loaders = not span.is_ours
         if self._annotation is not None:
             batches = self._annotation.around(batches, span.arm)
-            self._is_loaders = False
         if epoch.gpu_idle is not None:
             batches = epoch.gpu_idle.watched(batches)
-            self._is_loaders = False
         unserved, self._unserved = self._unserved, deque()
         batches = chain(unserved, batches) if unserved else batches
         self._batches = islice(batches, span.size - span.served)
-        self._is_open = True
+        # What is around the batches notes itself what the loader raises.
+        self._is_loaders = not (span.is_ours or self._annotation or epoch.gpu_idle)
         count = self._count if self._has_begun else self._count_first
         hot = self._batches, count, span.counts[-1][1], span.marks, self._clock
         if self._has_begun and not self._is_shared:
@@ -334,13 +325,13 @@ class Serving:
         """
         if batch is not MISSING:
             self._unserved.append(batch)
-        elif self._is_open and self._is_loaders and request is not None:
+        elif self._is_loaders and request is not None:
             of_the_loader(error)
         if self._guard.ends(error):
             with self._guard:
                 self._end("unmeasured")
             return True
-        self._is_open, self._is_interrupted, self._asked_ns = False, True, request
+        self._is_loaders, self._is_interrupted, self._asked_ns = False, True, request
         if not self._is_shared:
             self._hot = iter(()), None, NOTHING, [], self._clock
         with self._guard:

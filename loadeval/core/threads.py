@@ -322,9 +322,7 @@ class MetricsReader:
         self, probes: Probes, clock: Callable[[], int], origin_ns: int, threads: BackgroundThreads
     ) -> None:
         self._interval_s = probes.interval_s
-        self._interval_ns = int(probes.interval_s * 1e9)
-        self._clock = clock
-        self._origin_ns = origin_ns
+        self._clock, self._origin_ns = clock, origin_ns
         self._threads = threads
         self._due_ns: int | None = None
         self._waiting = list(probes.probes)
@@ -339,11 +337,13 @@ class MetricsReader:
         """Start the thread once an interval has passed since the first call or last reading."""
         if not (self._waiting or self._open):
             return
-        now_ns = self._clock()
         if self._due_ns is None:
-            self._due_ns = now_ns + self._interval_ns
-        if now_ns >= self._due_ns:
+            self._set_due()
+        elif self._clock() >= self._due_ns:
             self._threads.start(PROBES_THREAD, self.tick, self._interval_s, at_once=True)
+
+    def _set_due(self) -> None:
+        self._due_ns = self._clock() + int(self._interval_s * 1e9)
 
     @property
     def can_pause(self) -> bool:
@@ -367,30 +367,31 @@ class MetricsReader:
             self._ticks += 1
         finally:
             self._lock.release()
-        self._due_ns = self._clock() + self._interval_ns
+        self._set_due()
 
     def mark(self) -> None:
         """Read each open probe now, so that its next means cover the time from here on."""
-        if self._open and not (self._was_late and self._lock.locked()):
-            self._was_late = not within(LONGEST_MARK_S, PROBES_THREAD, self._read_at_mark)
 
-    def _read_at_mark(self) -> None:
-        with self._lock:
-            for probe in list(self._open):
-                if getattr(probe, "at_edges", True):
-                    self._attempt(probe, self._read)
+        def read() -> None:
+            with self._lock:
+                for probe in list(self._open):
+                    if getattr(probe, "at_edges", True):
+                        self._attempt(probe, self._read)
+
+        if self._open and not (self._was_late and self._lock.locked()):
+            self._was_late = not within(LONGEST_MARK_S, PROBES_THREAD, read)
 
     def close(self) -> None:
         """Close all probes; stop the threads first."""
+
+        def close_all() -> None:
+            with self._lock:
+                while self._open:
+                    _close(self._open.pop(0))
+
         self._waiting = []
         if self._open:
-            within(LONGEST_CLOSE_S, PROBES_THREAD, self._close_all)
-
-    def _close_all(self) -> None:
-        with self._lock:
-            probes, self._open = self._open, []
-            for probe in probes:
-                _close(probe)
+            within(LONGEST_CLOSE_S, PROBES_THREAD, close_all)
 
     def take(self) -> list[Readings | Event]:
         """What was read, and what ended, since the last call."""
@@ -403,7 +404,7 @@ class MetricsReader:
         lines: list[Readings | Event] = []
         for (probe, subject), rows in tables.items():
             names = dict.fromkeys(name for *_, values in rows for name in values)
-            columns = {name: [_known(values.get(name)) for *_, values in rows] for name in names}
+            columns = {name: [values.get(name) for *_, values in rows] for name in names}
             lines.append(Readings(probe, subject, [time_ns for _, _, time_ns, _ in rows], columns))
         return [*lines, *notices]
 
@@ -422,29 +423,22 @@ class MetricsReader:
             if isinstance(values, str):
                 self._ended(probe.name, _text(subject), values)
             else:
-                row = {
-                    _text(name): None if value is None else float(value)
-                    for name, value in values.items()
-                }
+                row = {_text(name): _number(value) for name, value in values.items()}
                 self._readings.append((probe.name, _text(subject), now_ns, row))
 
     def _attempt(self, probe: Probe, work: Callable[[Probe], None]) -> None:
         try:
             _text(probe.name)
             work(probe)
-        except ProbeError as error:
-            reason = str(error)
         except BaseException as error:  # noqa: BLE001 - on a thread of ours it would end only that
-            reason = f"{type(error).__name__}: {error}"
-        else:
-            return
-        name = str(getattr(probe, "name", type(probe).__name__))
-        if probe in self._open:
-            self._open.remove(probe)
-            self._ended(name, "", reason)
-            _close(probe)
-        else:
-            self._notices.append(Readings(name, "", [], {}, reason))
+            kind = "" if isinstance(error, ProbeError) else f"{type(error).__name__}: "
+            name, reason = str(getattr(probe, "name", type(probe).__name__)), f"{kind}{error}"
+            if probe in self._open:
+                self._open.remove(probe)
+                self._ended(name, "", reason)
+                _close(probe)
+            else:
+                self._notices.append(Readings(name, "", [], {}, reason))
 
     def _ended(self, probe: str, subject: str, reason: str) -> None:
         now_ns = self._clock() - self._origin_ns
@@ -465,9 +459,10 @@ def _text(name: object) -> str:
     return name
 
 
-def _known(value: float | None) -> float | None:
-    """None for what a log cannot hold."""
-    return value if value is not None and abs(value) <= LARGEST_VALUE else None
+def _number(value: float | None) -> float | None:
+    """What a probe has read; None for what a log cannot hold."""
+    number = None if value is None else float(value)
+    return number if number is not None and abs(number) <= LARGEST_VALUE else None
 
 
 def _is_light(probe: Probe) -> bool:

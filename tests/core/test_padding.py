@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadeval.core.padding import MOST_BYTES, MOST_NODES, Padding, padding_of
+from loadeval.core.counting import MOST_BYTES, MOST_NAMES, Padding, padding_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +105,7 @@ UNTOLD: dict[str, Any] = {
     "lengths of nothing": {"x": torch.zeros(9, 2, 3), "lengths": LENGTHS},
     "a mask on no CPU": {"attention_mask": HELD.to("meta")},
     "a large mask": {"attention_mask": torch.ones(1, dtype=torch.uint8).expand(2, MOST_BYTES)},
-    "far inside": [{"name": "a"}] * MOST_NODES + [{"attention_mask": HELD}],
+    "far inside": [{"name": "a"}] * MOST_NAMES + [{"attention_mask": HELD}],
     "text": "text",
     "failing": {"attention_mask": Failing()},
 }
