@@ -14,7 +14,8 @@ import sys
 import weakref
 from collections import UserDict, UserList
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from contextlib import suppress
+from functools import lru_cache, partial
 from operator import attrgetter, itemgetter
 from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
@@ -152,9 +153,6 @@ def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
     return _Rebuilding(change).rebuilt(tree)
 
 
-_BEING_MADE = object()
-
-
 class _Rebuilding:
     """Makes one tree anew; `kept` has the classes of containers that had to stay as they were."""
 
@@ -168,11 +166,8 @@ class _Rebuilding:
     def rebuilt(self, node: Any) -> Any:
         if type(node) in VALUES:
             return self._change(node)
-        made, _ = self._made.get(id(node), (None, None))
-        if made is _BEING_MADE:
-            raise TooLargeError("a tuple holds itself")
-        if made is not None:
-            return made
+        if id(node) in self._made:
+            return self._made[id(node)][0]
         if len(self._made) > MOST_NODES or self._depth > DEEPEST:
             raise TooLargeError(
                 f"the batch has more than {MOST_NODES:,} nodes, or is nested deeper than {DEEPEST}"
@@ -201,7 +196,6 @@ class _Rebuilding:
         return fresh
 
     def _tuple(self, node: Any, kind: Any) -> Any:
-        self._made[id(node)] = _BEING_MADE, node
         before = list(tuple.__iter__(node))
         items = [self.rebuilt(item) for item in before]
         attributes = attributes_of(node)
@@ -230,16 +224,15 @@ class _Rebuilding:
     def _fill(self, fresh: Any, attributes: dict[str, Any]) -> None:
         own = _own_attributes(fresh)
         for name, value in attributes.items():
-            made = self.rebuilt(value) if type(value) is not weakref.ref else self._reference(value)
+            if type(value) is weakref.ref:  # of what is made anew, such as a parent, or the same
+                made, _ = self._made.get(id(value()), (None, None))
+                made = value if made is None else weakref.ref(made)
+            else:
+                made = self.rebuilt(value)
             if name in own:
                 own[name] = made
             else:
                 object.__setattr__(fresh, name, made)
-
-    def _reference(self, reference: weakref.ref[Any]) -> weakref.ref[Any]:
-        """A weak reference to what is made anew, such as a parent; else the same one."""
-        made, _ = self._made.get(id(reference()), (None, None))
-        return reference if made is None or made is _BEING_MADE else weakref.ref(made)
 
 
 # How many samples and bytes
@@ -268,8 +261,7 @@ def survey(batch: Any) -> tuple[int | None, int | None, int]:
                 sizes.append(leaf.nbytes)
             elif kind not in VALUES and (is_array_type(kind) or is_array(leaf)):
                 sizes.append(_nbytes(leaf))
-        route = route_to_samples(batch)
-        samples = None if route is None else samples_of(route[1])
+        *_, samples = route_to_samples(batch) or [None]
     except Exception:  # noqa: BLE001 - it is too large, or a class of anybody's fails at something
         return None, None, number
     is_known = sizes and UNKNOWN not in sizes and sum(sizes) <= LARGEST_COUNT
@@ -285,8 +277,8 @@ def _nbytes(array: Any) -> int:
         return UNKNOWN
 
 
-def route_to_samples(batch: Any) -> tuple[list[Step], Any] | None:
-    """The way to what tells how many samples `batch` has; None where nothing does.
+def route_to_samples(batch: Any) -> tuple[list[Step], Any, int] | None:
+    """The way to what tells how many samples `batch` has, it, and their number; None without it.
 
     That is the first object with a count of its own, or the first array that has dimensions, of
     which the first one is that of the samples in nearly every collection. Not so in an object whose
@@ -301,23 +293,18 @@ def route_to_samples(batch: Any) -> tuple[list[Step], Any] | None:
         nodes += 1
         if nodes > MOST_NODES:
             raise TooLargeError(f"the batch has more than {MOST_NODES:,} nodes")
-        if samples_of(node) is not None:
-            return steps, node
-        if len(steps) == DEEPEST or not is_container(node) or id(node) in walked:
+        is_leaf = not is_container(node)
+        own_count = None if is_leaf else own_count_of(node)
+        samples = first_dimension(node) if is_leaf else own_count and own_count(node)
+        if samples is not None:
+            return steps, node, samples
+        if len(steps) == DEEPEST or is_leaf or id(node) in walked:
             continue
         walked[id(node)] = node
         sizes = [] if is_collection_type(type(node)) else map(first_dimension, leaves(node))
         if len({*sizes} - {None}) <= 1:
             waiting += [([*steps, step], child) for step, child in reversed(parts(node))]
     return None
-
-
-def samples_of(node: Any) -> int | None:
-    """The samples that `node` tells: see `route_to_samples`."""
-    if not is_container(node):
-        return first_dimension(node)
-    own_count = own_count_of(node)
-    return None if own_count is None else own_count(node)
 
 
 def own_count_of(node: Any) -> Callable[[Any], int] | None:
@@ -327,23 +314,21 @@ def own_count_of(node: Any) -> Callable[[Any], int] | None:
     for.
     """
     kind: Any = type(node)
-    if kind in (dict, list, tuple) or not is_container(node) or _is_keyed(kind):
+    if _is_keyed(kind) or not is_container(node):
         return None
     for name in OWN_COUNTS:
-        if name not in _own_attributes(node) and not hasattr(kind, name):
-            continue
-
-        def own_count(node: Any, name: str = name) -> int:
-            count = getattr(node, name)
-            # A TensorDict has the shape of a batch there, and a packed sequence those of its steps.
-            return as_count(count[0] if hasattr(type(count), "__getitem__") else count)
-
-        try:
-            own_count(node)
-        except Exception:  # noqa: BLE001, S112 - a class may raise what it likes
-            continue
-        return own_count
+        if name in _own_attributes(node) or hasattr(kind, name):
+            own_count = partial(_own_count, name)
+            with suppress(Exception):  # a class may raise what it likes
+                own_count(node)
+                return own_count
     return None
+
+
+def _own_count(name: str, node: Any) -> int:
+    count = getattr(node, name)
+    # A TensorDict has the shape of a batch there, and a packed sequence those of its steps.
+    return as_count(count[0] if hasattr(type(count), "__getitem__") else count)
 
 
 def _is_keyed(kind: Any) -> bool:
@@ -363,7 +348,7 @@ def first_dimension(leaf: Any) -> int | None:
     try:
         shape = leaf.shape
         return as_count(shape[0]) if len(shape) else None
-    except Exception:  # noqa: BLE001 - each kind of array without a shape raises its own error
+    except (TypeError, ValueError, OverflowError):  # it has another meaning there
         return None
 
 
@@ -373,6 +358,8 @@ def as_count(number: Any) -> int:
     Raises TypeError, ValueError or OverflowError for what is none: what is no number, has a
     fraction, is negative or larger than LARGEST_COUNT.
     """
+    if type(number) is int and 0 <= number <= LARGEST_COUNT:  # nearly all, and this is quick
+        return number
     if isinstance(number, (bool, np.bool_, str, bytes)):
         raise TypeError(f"{number!r} is no count")
     try:

@@ -127,7 +127,7 @@ class Structure:
         route = inside.route_to_samples(batch)
         if route is None:
             return
-        steps, leaf = route
+        steps, leaf, _ = route
         way: list[tuple[Callable[[Any], Any], type]] = []
         node = batch
         for make, key in steps:
