@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sized
-from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from typing import Any, Protocol, cast
 
 from loadeval.adapter import begun
 from loadeval.core.annotate import Annotation
-from loadeval.core.recorder import NOTHING, Count, OpenEpoch
+from loadeval.core.recorder import NOTHING, Count, OpenEpoch, Span
 from loadeval.data.lines import Arm, Cause
 from loadeval.errors import UNGUARDED, Guard, of_the_loader
+
+__all__ = ["CHUNK", "EpochPlan", "RealEpoch", "Serving", "Span", "chunk_sizes", "served"]
 
 CHUNK = 4096
 """After so many batches, at most, the loop does more than to read the clock and count."""
@@ -22,38 +23,6 @@ CHUNK_GROWTH = 8
 SEVERAL_THREADS = "epoch {}: several threads read it at once, so what they read is not measured"
 MISSING = object()
 """In the place of a batch that has not come; None is a batch like any other."""
-
-
-@dataclass(slots=True)
-class Span:
-    """At most `size` batches of `source`.
-
-    `since_ns` is when the first of them was asked for; None is now, or when the span before was
-    asked for a batch that it did not have. `marks` and `counts` are those of its Chunk, where the
-    hot loop notes its batches; `asked_ns`, once it was served, is when the next one was asked for.
-    What `source` raises is the loader's own; where the source `is_ours`, it notes what is.
-    """
-
-    source: Iterator[Any]
-    size: int
-    arm: Arm = "real"
-    pair: int | None = None
-    since_ns: int | None = None
-    is_ours: bool = False
-    instrumented: bool = False
-    marks: list[int] = field(default_factory=list)
-    counts: list[tuple[int, Count]] = field(default_factory=list)
-    asked_ns: int = 0
-
-    @property
-    def served(self) -> int:
-        """How many batches were served."""
-        return len(self.marks) // 2
-
-    @property
-    def fell_short(self) -> bool:
-        """Whether `source` had fewer batches."""
-        return self.served < self.size
 
 
 Spans = Generator[Span, None, None]
@@ -286,7 +255,7 @@ class Serving:
         return request, self._opened(self._span, epoch)
 
     def _next_span(self, epoch: OpenEpoch) -> Span | None:
-        """The next span, with a chunk of its own to be noted in."""
+        """The next span; None at the end of all, or where nothing is measured any more."""
         if self._guard.has_tripped:
             self._plan.rest = self._plan.remainder()
             return None
@@ -296,9 +265,7 @@ class Serving:
             self._plan.rest = self._plan.remainder()
             raise
         if span is not None:
-            chunk = epoch.next_chunk(span.arm, span.pair, span.instrumented)
-            chunk.counts.append((0, NOTHING))
-            span.marks, span.counts = chunk.marks, chunk.counts
+            epoch.begin(span)
         return span
 
     def _opened(self, span: Span, epoch: OpenEpoch) -> Hot:

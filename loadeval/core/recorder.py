@@ -41,22 +41,41 @@ NOTHING: Count = (UNKNOWN, UNKNOWN)
 
 
 @dataclass(slots=True, eq=False)
-class Chunk:
-    """Consecutive batches, from number `first` of an epoch on; another thread may read.
+class Span:
+    """At most `size` batches of `source`, and what the hot loop notes of them.
 
-    Nothing is removed but a last batch that Ctrl-C caught, which comes again.
+    `since_ns` is when the first of them was asked for; None is now, or when the span before was
+    asked for a batch that it did not have. `asked_ns`, once it was served, is when the next one
+    was asked for. What `source` raises is the loader's own; where the source `is_ours`, it notes
+    what is. `first` is the number of its first batch in the epoch.
 
     `marks` alternates request and delivery. `counts` holds (row, Count) where a count changed,
-    and is appended to before the marks of that row: what the marks show is complete.
+    and is appended to before the marks of that row: what the marks show is complete. Another
+    thread may read both. Nothing is removed but a last batch that Ctrl-C caught, which comes again.
     """
 
-    first: int
-    arm: Arm
+    source: Iterator[Any]
+    size: int
+    arm: Arm = "real"
     pair: int | None = None
+    since_ns: int | None = None
+    is_ours: bool = False
     instrumented: bool = False
+    asked_ns: int = 0
+    first: int = 0
     marks: list[int] = field(default_factory=list)
-    counts: list[tuple[int, Count]] = field(default_factory=list)
+    counts: list[tuple[int, Count]] = field(default_factory=lambda: [(0, NOTHING)])
     taken: int = 0
+
+    @property
+    def served(self) -> int:
+        """How many batches were served."""
+        return len(self.marks) // 2
+
+    @property
+    def fell_short(self) -> bool:
+        """Whether `source` had fewer batches."""
+        return self.served < self.size
 
     def take(self, epoch: int, origin_ns: int) -> tuple[log_lines.Block, list[Count]] | None:
         """The rows that were not taken before, the last step left open; None when there are none.
@@ -64,7 +83,7 @@ class Chunk:
         They are of epoch number `epoch`, and their requests count from `origin_ns`. With them come
         the Paddings, each behind the number of its batch.
         """
-        start, stop = self.taken, len(self.marks) // 2
+        start, stop = self.taken, self.served
         if start >= stop:
             return None
         self.taken = stop
@@ -92,8 +111,8 @@ class Chunk:
 
 FLUSH_INTERVAL_S = 0.5
 """A killed process loses at most about a second of batches."""
-MAX_WAITING_CHUNKS = 8
-"""When more chunks wait for the log thread, the hot loop takes them itself."""
+MAX_WAITING_SPANS = 8
+"""When more spans wait for the log thread, the hot loop takes them itself."""
 NOTHING_SERVED = (
     "nothing was measured: no batch was served through this LoaderEvaluator. Was it iterated? A "
     "framework may have put another loader in its place; install(dataloader) measures that too"
@@ -109,7 +128,7 @@ EMPTY_EPOCH = (
 class Recorder:
     """Collects the epochs of a run, in its log or in memory; owns the threads that do so.
 
-    Whatever is to be recorded is left where `drain` finds it: batches in the chunks of the epochs,
+    Whatever is to be recorded is left where `drain` finds it: batches in the spans of the epochs,
     how these ended, facts. A log is drained by a thread that lives only between an epoch's first
     batch and its end, and so does the one that reads the probes: a loader that forks its workers
     when an epoch begins forks with no thread of ours. No training waits for the log's file; what
@@ -232,12 +251,12 @@ class Recorder:
         self.drain()
         self._lines.write()
 
-    def chunk_filled(self, epoch: OpenEpoch) -> None:
-        """Take full chunks, so that they do not pile up in memory."""
+    def span_ended(self, epoch: OpenEpoch) -> None:
+        """Take spans that were served, so that they do not pile up in memory."""
         if self.closed or epoch not in self._open_epochs:
-            epoch.chunks.clear()
+            epoch.spans.clear()
             return
-        if self._lines.log is None or len(epoch.chunks) > MAX_WAITING_CHUNKS:
+        if self._lines.log is None or len(epoch.spans) > MAX_WAITING_SPANS:
             self.drain()
         if epoch.has_batches:
             self.started()
@@ -413,7 +432,7 @@ class Recorder:
 
 
 class OpenEpoch:
-    """One epoch while it is served: the hot loop writes marks here, and lines are taken out.
+    """One epoch while it is served: the hot loop notes batches here, and lines are taken out.
 
     `failure` is how it ends if nobody asks for another batch after what the loader raised, and
     `ended` how it did.
@@ -427,7 +446,7 @@ class OpenEpoch:
         self.gpu_idle = gpu_idle
         self.failure: EpochEnd | None = None
         self.ended: EpochEnd | None = None
-        self.chunks: deque[Chunk] = deque()
+        self.spans: deque[Span] = deque()
         self.has_batches = False
 
     def started(self) -> None:
@@ -435,25 +454,23 @@ class OpenEpoch:
         self.has_batches = True
         self.recorder.started()
 
-    def next_chunk(self, arm: Arm, pair: int | None = None, instrumented: bool = False) -> Chunk:
-        """Where the batches to come are noted."""
-        self.recorder.chunk_filled(self)
-        first = 0
-        if self.chunks:
-            first = self.chunks[-1].first + len(self.chunks[-1].marks) // 2
-        self.chunks.append(Chunk(first, arm, pair, instrumented))
-        return self.chunks[-1]
+    def begin(self, span: Span) -> None:
+        """The batches to come are noted in `span`."""
+        self.recorder.span_ended(self)
+        if self.spans:
+            span.first = self.spans[-1].first + self.spans[-1].served
+        self.spans.append(span)
 
     def take(self) -> list[log_lines.Block | log_lines.Padding]:
-        """Every row that was not taken before; forgets the chunks that are full and taken."""
+        """Every row that was not taken before; forgets the spans that were served and taken."""
         taken: list[log_lines.Block | log_lines.Padding] = []
         rows: list[Count] = []
-        for chunk in list(self.chunks):
-            if (block_and_rows := chunk.take(self.number, self.recorder.origin_ns)) is not None:
+        for span in list(self.spans):
+            if (block_and_rows := span.take(self.number, self.recorder.origin_ns)) is not None:
                 taken.append(block_and_rows[0])
                 rows += block_and_rows[1]
-        while len(self.chunks) > 1 and self.chunks[0].taken == len(self.chunks[0].marks) // 2:
-            self.chunks.popleft()
+        while len(self.spans) > 1 and self.spans[0].taken == self.spans[0].served:
+            self.spans.popleft()
         if rows:
             taken.append(log_lines.Padding(self.number, *map(list, zip(*rows, strict=True))))
         return taken

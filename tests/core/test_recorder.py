@@ -99,7 +99,7 @@ def test_the_hot_loop_writes_itself_when_the_thread_cannot_keep_up(
     epoch = iter(LoaderEvaluator(range(8 * CHUNK), log_file=path))
     for _ in range(8 * CHUNK):
         next(epoch)
-    assert len(read_run(path).steps) >= (8 - recorder.MAX_WAITING_CHUNKS - 1) * CHUNK
+    assert len(read_run(path).steps) >= (8 - recorder.MAX_WAITING_SPANS - 1) * CHUNK
 
 
 def test_a_full_disk_does_not_end_the_training_run(tmp_path: Path) -> None:
