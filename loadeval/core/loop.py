@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 from loadeval.adapter import begun
 from loadeval.core.annotate import Annotation
 from loadeval.core.recorder import NOTHING, Count, OpenEpoch, Span
-from loadeval.data.lines import Arm, Cause
+from loadeval.data.lines import Cause
 from loadeval.errors import UNGUARDED, Guard, of_the_loader
 
 __all__ = ["CHUNK", "EpochPlan", "RealEpoch", "Serving", "Span", "chunk_sizes", "served"]
