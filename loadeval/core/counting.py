@@ -39,7 +39,8 @@ class Counter:
 
     A count that raises, or is no count, is UNKNOWN from then on, and says so once: counting never
     ends a training run. So are all once a batch has had too many nodes to look at. `plain` tells
-    that samples and bytes follow from the arrays in a batch alone, and `adds_up` that bytes do.
+    that samples and bytes follow from the arrays in a batch alone, and `adds_up` that bytes do; the
+    last batch of which they were added up has had so many `leaves`.
     """
 
     def __init__(self, adapter: Adapter, samples: Callable[[Any], int | None] | None) -> None:
@@ -50,6 +51,7 @@ class Counter:
         own_rules = {getattr(rule, "__func__", None) for rule in self._rules.values()}
         self.plain = own_rules == PLAIN_RULES
         self.adds_up = IterableAdapter.nbytes in own_rules
+        self.leaves = 0
         self._gave_up = False
 
     def best_for(self, batch: Any) -> Callable[[Any], Count] | None:
@@ -70,11 +72,15 @@ class Counter:
         """
         if self._gave_up:
             return NOTHING
-        if self.plain:
-            surveyed, nbytes, number = survey(batch)
-            self._gave_up = number >= inside.MOST_NODES
-            return UNKNOWN if surveyed is None else surveyed, UNKNOWN if nbytes is None else nbytes
-        return self.samples(batch) if samples is None else samples, self._told("nbytes", batch)
+        if not self.adds_up:
+            nbytes = self._told("nbytes", batch)
+        else:
+            surveyed, added_up, self.leaves = survey(batch)
+            nbytes = UNKNOWN if added_up is None else added_up
+            if self.plain:
+                self._gave_up = self.leaves >= inside.MOST_NODES
+                return UNKNOWN if surveyed is None else surveyed, nbytes
+        return self.samples(batch) if samples is None else samples, nbytes
 
     def samples(self, batch: Any) -> int:
         """How many samples `batch` holds, by the adapter or the user."""
@@ -113,8 +119,6 @@ class Structure:
         self._mark: Any = None  # that of no batch
         self._counted: Count = NOTHING
         self._left = self._period = 1
-        # What an adapter adds up by itself nobody else knows to follow from the samples.
-        self._seldom = SELDOM * (survey(batch)[2] + BESIDES) if counter.adds_up else 1
         self._way: list[tuple[Callable[[Any], Any], type]] = []
         self._mark_of: Callable[[Any], Any] = counter.samples
         self._samples_of: Callable[[Any], int] = int
@@ -178,10 +182,11 @@ class Structure:
         exact = self._counter.count(batch, samples)
         if exact[0] != samples:  # the first array was not the one that is looked at
             raise LookupError
-        if before is not None:
+        # What an adapter adds up by itself nobody else knows to follow from the samples.
+        if before is not None and self._counter.adds_up:
             self._bytes_vary |= UNKNOWN != before[1] != exact[1]
-            most = self._seldom // OFTENER if self._bytes_vary else self._seldom
-            self._period = min(2 * self._period, max(most, 1))
+            seldom = SELDOM * (self._counter.leaves + BESIDES)
+            self._period = min(2 * self._period, seldom // OFTENER if self._bytes_vary else seldom)
         self._left, self._mark = self._period, mark
         if len(self._known) > MOST_MARKS:
             self._known.clear()
