@@ -290,16 +290,3 @@ def test_what_is_read_of_the_loaders_iterator_is_passed_on() -> None:
     assert not hasattr(epoch, "send")
     assert epoch
     list(epoch)
-
-
-def test_no_attribute_of_the_loaders_iterator_is_hidden() -> None:
-    class Epoch(map):  # type: ignore[type-arg]  # of anything
-        source = "files"
-
-    class Loader:
-        def __iter__(self) -> Epoch:
-            return Epoch(str, [1])
-
-    epoch: Any = iter(LoaderEvaluator(Loader()))
-    assert epoch.source == "files"
-    assert list(epoch) == ["1"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import UserDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,18 +27,10 @@ class Example(NamedTuple):
     lengths: Any
 
 
-@dataclass
-class Encoded:
-    tokens: Any
-    mask: Any
-
-
 FORMS: dict[str, Any] = {
     "attention mask": {"input_ids": IDS, "attention_mask": HELD.long()},
-    "UserDict": UserDict({"input_ids": IDS, "attention_mask": HELD.int()}),
     "NumPy": {"attention_mask": HELD.numpy()},
     "padding on the left": {"attention_mask": HELD.flip(1)},
-    "dataclass": Encoded(IDS, HELD),
     "key padding mask": {"src": IDS, "src_key_padding_mask": ~HELD},
     "lengths": {"x": IDS, "lengths": LENGTHS},
     "lengths in a list": {"x": IDS, "input_lengths": LENGTHS.tolist()},
