@@ -238,73 +238,77 @@ class _Rebuilding:
 # How many samples and bytes
 
 BYTES = (bytes, bytearray)
+Route = tuple[tuple[Step, ...], Any]
+"""The steps from a batch to something in it, and that."""
 OWN_COUNTS = ("num_graphs", "batch_size", "batch_sizes")
 """A batch tells its samples in one of these attributes: those of PyTorch Geometric and DGL, of
 TensorDict, and of torch's packed sequences."""
 
 
-def survey(batch: Any) -> tuple[int | None, int | None, int]:
+def survey(batch: Any) -> tuple[int | None, int | None, int, Route | None]:
     """A batch's samples and bytes, None where that is not known, and how many leaves it has.
 
-    Samples are what `route_to_samples` leads to. Bytes are those of all arrays and byte strings,
-    and not known when those of one of them are not, as of sparse tensors.
+    Then the way to what tells the samples. That is the first object with a count of its own, or the
+    first array that has dimensions, of which the first one is that of the samples in nearly every
+    collection. Not so in an object whose class is anybody's, such as a graph: there all arrays must
+    agree in it. Bytes are those of all arrays and byte strings, and not known when those of one of
+    them are not, as of sparse tensors. Of a batch that is too large nothing is known.
     """
+    samples: int | None = None
+    route: Route | None = None
     sizes: list[int] = []
-    number = 0
+    number = nodes = 0
+    walked: dict[int, Any] = {}
+    # What is to be looked at, the steps to it, and whether it may tell the samples.
+    waiting: list[tuple[Any, tuple[Step, ...], bool]] = [(batch, (), True)]
     try:
-        for leaf in leaves(batch):
-            number += 1
-            kind: Any = type(leaf)
-            if kind in BYTES:
-                sizes.append(len(leaf))
-            elif kind is memoryview:
-                sizes.append(leaf.nbytes)
-            elif kind not in VALUES and (is_array_type(kind) or is_array(leaf)):
-                sizes.append(_nbytes(leaf))
-        *_, samples = route_to_samples(batch) or [None]
-    except Exception:  # noqa: BLE001 - it is too large, or a class of anybody's fails at something
-        return None, None, number
+        while waiting:
+            node, steps, may_tell = waiting.pop()
+            may_tell = may_tell and samples is None
+            told: int | None = None
+            if not is_container(node):
+                number += 1
+                nbytes = _nbytes(node)
+                sizes += [] if nbytes is None else [nbytes]
+                told = first_dimension(node) if may_tell else None
+            elif id(node) not in walked:
+                walked[id(node)] = node
+                own_count = own_count_of(node) if may_tell else None
+                told = None if own_count is None else own_count(node)
+                may_tell = may_tell and told is None and len(steps) < DEEPEST and _agree_in(node)
+                for step, child in reversed(parts(node)):
+                    waiting.append((child, (*steps, step) if may_tell else (), may_tell))
+            if told is not None:
+                samples, route = told, (steps, node)
+            nodes += 1
+            if nodes > MOST_NODES:
+                return None, None, MOST_NODES, None
+    except Exception:  # noqa: BLE001 - a class of anybody's fails at something
+        return None, None, number, None
     is_known = sizes and UNKNOWN not in sizes and sum(sizes) <= LARGEST_COUNT
-    return samples, sum(sizes) if is_known else None, number
+    return samples, sum(sizes) if is_known else None, number, route
 
 
-def _nbytes(array: Any) -> int:
+def _nbytes(leaf: Any) -> int | None:
+    """Its bytes, or UNKNOWN; None for what is neither an array nor a byte string."""
+    kind: Any = type(leaf)
+    if kind in BYTES:
+        return len(leaf)
+    if kind in VALUES or not (kind is memoryview or is_array(leaf) or is_array_type(kind)):
+        return None
     try:
         # Of some layouts torch says what a dense tensor would take.
-        is_sparse = "sparse" in str(getattr(array, "layout", ""))
-        return UNKNOWN if is_sparse else as_count(array.nbytes)
+        is_sparse = "sparse" in str(getattr(leaf, "layout", ""))
+        return UNKNOWN if is_sparse else as_count(leaf.nbytes)
     except Exception:  # noqa: BLE001 - each kind of array without a size raises its own error
         return UNKNOWN
 
 
-def route_to_samples(batch: Any) -> tuple[list[Step], Any, int] | None:
-    """The way to what tells how many samples `batch` has, it, and their number; None without it.
-
-    That is the first object with a count of its own, or the first array that has dimensions, of
-    which the first one is that of the samples in nearly every collection. Not so in an object whose
-    class is anybody's, such as a graph: there all arrays must agree in it. Raises ValueError after
-    MOST_NODES nodes.
-    """
-    waiting: list[tuple[list[Step], Any]] = [([], batch)]
-    walked: dict[int, Any] = {}
-    nodes = 0
-    while waiting:
-        steps, node = waiting.pop()
-        nodes += 1
-        if nodes > MOST_NODES:
-            raise TooLargeError(f"the batch has more than {MOST_NODES:,} nodes")
-        is_leaf = not is_container(node)
-        own_count = None if is_leaf else own_count_of(node)
-        samples = first_dimension(node) if is_leaf else own_count and own_count(node)
-        if samples is not None:
-            return steps, node, samples
-        if len(steps) == DEEPEST or is_leaf or id(node) in walked:
-            continue
-        walked[id(node)] = node
-        sizes = [] if is_collection_type(type(node)) else map(first_dimension, leaves(node))
-        if len({*sizes} - {None}) <= 1:
-            waiting += [([*steps, step], child) for step, child in reversed(parts(node))]
-    return None
+def _agree_in(node: Any) -> bool:
+    """Whether the arrays in a container are of as many samples; collections are believed to be."""
+    if is_collection_type(type(node)):
+        return True
+    return len({*map(first_dimension, leaves(node))} - {None}) <= 1
 
 
 def own_count_of(node: Any) -> Callable[[Any], int] | None:

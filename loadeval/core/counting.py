@@ -75,7 +75,7 @@ class Counter:
         if not self.adds_up:
             nbytes = self._told("nbytes", batch)
         else:
-            surveyed, added_up, self.leaves = survey(batch)
+            surveyed, added_up, self.leaves, _ = survey(batch)
             nbytes = UNKNOWN if added_up is None else added_up
             if self.plain:
                 self._gave_up = self.leaves >= inside.MOST_NODES
@@ -124,14 +124,12 @@ class Structure:
         self._samples_of: Callable[[Any], int] = int
         if counter.plain:
             self._mark_of, self._samples_of = type, lambda _: UNKNOWN
-            with suppress(Exception):  # it is too large, or an odd container does not let go
-                self._follow(batch)
+            *_, route = survey(batch)
+            if route is not None:
+                with suppress(Exception):  # an odd container does not let go
+                    self._follow(batch, *route)
 
-    def _follow(self, batch: Any) -> None:
-        route = inside.route_to_samples(batch)
-        if route is None:
-            return
-        steps, leaf, _ = route
+    def _follow(self, batch: Any, steps: tuple[inside.Step, ...], leaf: Any) -> None:
         way: list[tuple[Callable[[Any], Any], type]] = []
         node = batch
         for make, key in steps:
@@ -203,7 +201,7 @@ class Structure:
 
 
 def _mark_of(
-    steps: list[inside.Step], last: Callable[[Any], Any], is_sized: bool
+    steps: tuple[inside.Step, ...], last: Callable[[Any], Any], is_sized: bool
 ) -> Callable[[Any], Any]:
     """A function from a batch to its mark, quick where the way is short, and it mostly is."""
     if not steps:
