@@ -134,8 +134,12 @@ def leaves(tree: Any) -> Iterator[Any]:
         elif id(node) not in walked:
             walked[id(node)] = node
             waiting.extend(child for _, child in reversed(parts(node)))
-        if nodes > MOST_NODES:
-            raise TooLargeError(f"the batch has more than {MOST_NODES:,} nodes")
+        _check(nodes)
+
+
+def _check(nodes: int) -> None:
+    if nodes > MOST_NODES:
+        raise TooLargeError(f"the batch has more than {MOST_NODES:,} nodes")
 
 
 def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
@@ -281,8 +285,9 @@ def survey(batch: Any) -> tuple[int | None, int | None, int, Route | None]:
             if told is not None:
                 samples, route = told, (steps, node)
             nodes += 1
-            if nodes > MOST_NODES:
-                return None, None, MOST_NODES, None
+            _check(nodes)
+    except TooLargeError:
+        return None, None, MOST_NODES, None
     except Exception:  # noqa: BLE001 - a class of anybody's fails at something
         return None, None, number, None
     is_known = sizes and UNKNOWN not in sizes and sum(sizes) <= LARGEST_COUNT

@@ -191,13 +191,12 @@ class Structure:
         counted = (samples, UNKNOWN) if self._bytes_vary else exact
         self._counted = self._known[mark] = before if before == counted else counted
         counted = exact if self._bytes_vary else self._counted
+        padding = None
         if self._tells_padding:
-            self._tells_padding = False  # nor is it told where it fails
-            padding = padding_of(batch)
-            if padding is not None:
-                self._tells_padding = True
-                return (*counted, *padding)
-        return counted
+            with suppress(Exception):  # each kind of array fails in its own way
+                padding = padding_of(batch)
+            self._tells_padding = padding is not None
+        return counted if padding is None else (*counted, *padding)
 
 
 def _mark_of(

@@ -391,7 +391,6 @@ class Recorder:
                 self._keep(line)
             self._is_taking = False
         if self._is_ending:
-            self._is_closed = True  # whatever of the following fails; then the file may be closed
             try:
                 for end in [] if has_gap else self._failures():
                     self._keep(end)
@@ -400,6 +399,7 @@ class Recorder:
                     self._keep(self._event(self._last_words))
             finally:
                 self._lines.put(log_lines.encode(log_lines.RunEnd(self.batches)))
+                self._is_closed = True  # then the file may be closed
 
     def _take(self) -> Iterator[Line]:
         # How an epoch has ended is asked before its last batches are taken.
