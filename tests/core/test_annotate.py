@@ -130,6 +130,16 @@ def test_a_profiler_that_stops_ends_what_is_open(trace: Trace) -> None:
     assert trace.names() == pairs_of("real", 2)[:-1]
 
 
+def test_a_profiler_that_starts_in_a_step_records_from_the_next_wait_on(tmp_path: Path) -> None:
+    """A profiler with a schedule does so in its `step()`."""
+    trace = Trace(tmp_path / "trace.json")
+    for number in LoaderEvaluator(range(4), annotate="torch"):
+        if number == 1:
+            trace.profiler.start()
+    trace.stop()
+    assert trace.names() == pairs_of("real", 2)
+
+
 ITERATIONS = """
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
