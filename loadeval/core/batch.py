@@ -411,25 +411,23 @@ class Regions:
             return None
         # Batches of varying size then reuse regions: pages that nobody touched take no memory.
         size = 1 << (nbytes - 1).bit_length()
-        free = self._free
+        free = self._free.setdefault(size, [])
         try:
-            region = free.setdefault(size, []).pop()
+            region = free.pop()
         except IndexError:
             try:
                 region = mmap.mmap(-1, size, **PRIVATE)
             except OSError:
                 return None
         memory = np.frombuffer(region, np.uint8)
-        weakref.finalize(memory, self._put_back, region, free).atexit = False
+        weakref.finalize(memory, free.append, region).atexit = False
         return memory
 
     def release(self) -> None:
-        """Unmap all regions: the unused ones now, the others as soon as nothing refers to them."""
-        self._free = {}
-
-    def _put_back(self, region: mmap.mmap, free: dict[int, list[mmap.mmap]]) -> None:
-        if free is self._free:  # else it was released, and is unmapped with its last reference
-            free[len(region)].append(region)
+        """Unmap all regions: the unused ones now, the others once none of their size is in use."""
+        before, self._free = self._free, {}
+        for free in before.values():
+            free.clear()
 
 
 REGIONS = Regions()

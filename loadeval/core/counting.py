@@ -227,7 +227,7 @@ def _mark_of(
     return through_all
 
 
-# Padding: by a mask, by lengths, or by token ids that end alike
+# Padding: by a mask, or by lengths
 
 Numbers = npt.NDArray[np.generic]
 
@@ -242,7 +242,6 @@ MASKS = frozenset({"attention_mask", "mask", "input_mask"})
 PADDING_MASKS = ("padding_mask", "pad_mask")
 """Names that end so are of masks that some libraries set where there is padding."""
 LENGTHS = ("length", "lengths", "lens")
-TOKENS = frozenset({"input_ids", "token_ids", "tokens", "src_tokens", "ids"})
 
 
 class Padding(NamedTuple):
@@ -260,12 +259,9 @@ class Padding(NamedTuple):
 def padding_of(batch: Any) -> Padding | None:
     """The padding of a batch of sequences; None where nothing tells it."""
     leaves = list(_named_leaves(batch))
-    ways = chain(
-        (_by_mask(name, leaf) for name, leaf in leaves),
-        (_by_lengths(leaf, leaves) for name, leaf in leaves if name.endswith(LENGTHS)),
-        (_by_tokens(leaf) for name, leaf in leaves if name in TOKENS),
-    )
-    return next((padding for padding in ways if padding is not None), None)
+    masks = (_by_mask(name, leaf) for name, leaf in leaves)
+    lengths = (_by_lengths(leaf, leaves) for name, leaf in leaves if name.endswith(LENGTHS))
+    return next((padding for padding in chain(masks, lengths) if padding is not None), None)
 
 
 def _named_leaves(batch: Any) -> Iterator[tuple[str, Any]]:
@@ -342,18 +338,6 @@ def _by_lengths(leaf: Any, leaves: list[tuple[str, Any]]) -> Padding | None:
             if size == longest or (len(sizes) == 1 and size > longest):
                 return _of_lengths(lengths, int(size))
     return None
-
-
-def _by_tokens(leaf: Any) -> Padding | None:
-    """By the ends of the rows that repeat the token with which the longest such end does."""
-    ids = _numbers_of(leaf)
-    if ids.ndim != 2 or not ids.size or ids.dtype.kind not in "iu":  # noqa: PLR2004 - a table
-        return None
-    others = (ids != ids[:, -1:])[:, ::-1]
-    ends = np.where(others.any(axis=1), others.argmax(axis=1), ids.shape[1])
-    row = int(ends.argmax())
-    padded = np.where((ids[:, -1] == ids[row, -1]) & (ends[row] > 1), ends, 0)
-    return _of_lengths(ids.shape[1] - padded, ids.shape[1])
 
 
 def _of_lengths(lengths: Numbers, padded_to: int) -> Padding:
