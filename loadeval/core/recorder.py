@@ -360,11 +360,13 @@ class Recorder:
         if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - a flag of ours would be set too late or too early
             return
         is_main = threading.current_thread() is threading.main_thread()
-        while self._is_due:
+        while True:  # once at least: another thread may be in the middle of it
             if is_main and self._lines.log is not None:
                 within(None, LOG_THREAD, self._drain_alone)
             else:
                 self._drain_alone()
+            if not self._is_due:
+                break
         # This is not done before the lock is free: a thread may wait for it.
         if not self._open_epochs:
             self._threads.stop()
