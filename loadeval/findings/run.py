@@ -282,7 +282,7 @@ def padding(c: Context) -> Finding | None:
     """
     told = padding_of(c.run)
     if told is None:
-        raise Skip("no batch told its padding: a mask, or lengths")
+        raise Skip("no batch told its padding: a mask or lengths")
     gain = None
     if told.saved_ns is not None and told.step_ns is not None and len(c.rows):
         gain = told.saved_ns.value / (told.step_ns + float(c.batches.wait_ns.mean()))
