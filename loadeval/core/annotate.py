@@ -31,15 +31,11 @@ class Annotation:
 
     def __init__(self, begin: Callable[[str], End]) -> None:
         self.switches = False
-        self._begin_range = begin
-        self._is_closed = False
+        self._begin = begin
 
     def close(self) -> None:
         """Begin no more ranges."""
-        self._is_closed = True
-
-    def _begin(self, name: str) -> End:
-        return (lambda: None) if self._is_closed else self._begin_range(name)
+        self._begin = lambda _: lambda: None
 
     def around(self, source: Iterator[Any], arm: Arm) -> Generator[Any, None, None]:
         """The batches of `source`, up to an exception.

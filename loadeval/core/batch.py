@@ -14,7 +14,8 @@ import sys
 import weakref
 from collections import UserDict, UserList
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from contextlib import suppress
+from functools import lru_cache, partial
 from operator import attrgetter, itemgetter
 from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
@@ -133,8 +134,12 @@ def leaves(tree: Any) -> Iterator[Any]:
         elif id(node) not in walked:
             walked[id(node)] = node
             waiting.extend(child for _, child in reversed(parts(node)))
-        if nodes > MOST_NODES:
-            raise TooLargeError(f"the batch has more than {MOST_NODES:,} nodes")
+        _check(nodes)
+
+
+def _check(nodes: int) -> None:
+    if nodes > MOST_NODES:
+        raise TooLargeError(f"the batch has more than {MOST_NODES:,} nodes")
 
 
 def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
@@ -152,9 +157,6 @@ def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
     return _Rebuilding(change).rebuilt(tree)
 
 
-_BEING_MADE = object()
-
-
 class _Rebuilding:
     """Makes one tree anew; `kept` has the classes of containers that had to stay as they were."""
 
@@ -168,11 +170,8 @@ class _Rebuilding:
     def rebuilt(self, node: Any) -> Any:
         if type(node) in VALUES:
             return self._change(node)
-        made, _ = self._made.get(id(node), (None, None))
-        if made is _BEING_MADE:
-            raise TooLargeError("a tuple holds itself")
-        if made is not None:
-            return made
+        if id(node) in self._made:
+            return self._made[id(node)][0]
         if len(self._made) > MOST_NODES or self._depth > DEEPEST:
             raise TooLargeError(
                 f"the batch has more than {MOST_NODES:,} nodes, or is nested deeper than {DEEPEST}"
@@ -201,7 +200,6 @@ class _Rebuilding:
         return fresh
 
     def _tuple(self, node: Any, kind: Any) -> Any:
-        self._made[id(node)] = _BEING_MADE, node
         before = list(tuple.__iter__(node))
         items = [self.rebuilt(item) for item in before]
         attributes = attributes_of(node)
@@ -230,94 +228,92 @@ class _Rebuilding:
     def _fill(self, fresh: Any, attributes: dict[str, Any]) -> None:
         own = _own_attributes(fresh)
         for name, value in attributes.items():
-            made = self.rebuilt(value) if type(value) is not weakref.ref else self._reference(value)
+            if type(value) is weakref.ref:  # of what is made anew, such as a parent, or the same
+                made, _ = self._made.get(id(value()), (None, None))
+                made = value if made is None else weakref.ref(made)
+            else:
+                made = self.rebuilt(value)
             if name in own:
                 own[name] = made
             else:
                 object.__setattr__(fresh, name, made)
 
-    def _reference(self, reference: weakref.ref[Any]) -> weakref.ref[Any]:
-        """A weak reference to what is made anew, such as a parent; else the same one."""
-        made, _ = self._made.get(id(reference()), (None, None))
-        return reference if made is None or made is _BEING_MADE else weakref.ref(made)
-
 
 # How many samples and bytes
 
 BYTES = (bytes, bytearray)
+Route = tuple[tuple[Step, ...], Any]
+"""The steps from a batch to something in it, and that."""
 OWN_COUNTS = ("num_graphs", "batch_size", "batch_sizes")
 """A batch tells its samples in one of these attributes: those of PyTorch Geometric and DGL, of
 TensorDict, and of torch's packed sequences."""
 
 
-def survey(batch: Any) -> tuple[int | None, int | None, int]:
+def survey(batch: Any) -> tuple[int | None, int | None, int, Route | None]:
     """A batch's samples and bytes, None where that is not known, and how many leaves it has.
 
-    Samples are what `route_to_samples` leads to. Bytes are those of all arrays and byte strings,
-    and not known when those of one of them are not, as of sparse tensors.
+    Then the way to what tells the samples. That is the first object with a count of its own, or the
+    first array that has dimensions, of which the first one is that of the samples in nearly every
+    collection. Not so in an object whose class is anybody's, such as a graph: there all arrays must
+    agree in it. Bytes are those of all arrays and byte strings, and not known when those of one of
+    them are not, as of sparse tensors. Of a batch that is too large nothing is known.
     """
+    samples: int | None = None
+    route: Route | None = None
     sizes: list[int] = []
-    number = 0
+    number = nodes = 0
+    walked: dict[int, Any] = {}
+    # What is to be looked at, the steps to it, and whether it may tell the samples.
+    waiting: list[tuple[Any, tuple[Step, ...], bool]] = [(batch, (), True)]
     try:
-        for leaf in leaves(batch):
-            number += 1
-            kind: Any = type(leaf)
-            if kind in BYTES:
-                sizes.append(len(leaf))
-            elif kind is memoryview:
-                sizes.append(leaf.nbytes)
-            elif kind not in VALUES and (is_array_type(kind) or is_array(leaf)):
-                sizes.append(_nbytes(leaf))
-        route = route_to_samples(batch)
-        samples = None if route is None else samples_of(route[1])
-    except Exception:  # noqa: BLE001 - it is too large, or a class of anybody's fails at something
-        return None, None, number
+        while waiting:
+            node, steps, may_tell = waiting.pop()
+            may_tell = may_tell and samples is None
+            told: int | None = None
+            if not is_container(node):
+                number += 1
+                nbytes = _nbytes(node)
+                sizes += [] if nbytes is None else [nbytes]
+                told = first_dimension(node) if may_tell else None
+            elif id(node) not in walked:
+                walked[id(node)] = node
+                own_count = own_count_of(node) if may_tell else None
+                told = None if own_count is None else own_count(node)
+                may_tell = may_tell and told is None and len(steps) < DEEPEST and _agree_in(node)
+                for step, child in reversed(parts(node)):
+                    waiting.append((child, (*steps, step) if may_tell else (), may_tell))
+            if told is not None:
+                samples, route = told, (steps, node)
+            nodes += 1
+            _check(nodes)
+    except TooLargeError:
+        return None, None, MOST_NODES, None
+    except Exception:  # noqa: BLE001 - a class of anybody's fails at something
+        return None, None, number, None
     is_known = sizes and UNKNOWN not in sizes and sum(sizes) <= LARGEST_COUNT
-    return samples, sum(sizes) if is_known else None, number
+    return samples, sum(sizes) if is_known else None, number, route
 
 
-def _nbytes(array: Any) -> int:
+def _nbytes(leaf: Any) -> int | None:
+    """Its bytes, or UNKNOWN; None for what is neither an array nor a byte string."""
+    kind: Any = type(leaf)
+    if kind in BYTES:
+        return len(leaf)
+    if kind in VALUES or not (kind is memoryview or is_array(leaf) or is_array_type(kind)):
+        return None
     try:
         # Of some layouts torch says what a dense tensor would take.
-        is_sparse = "sparse" in str(getattr(array, "layout", ""))
-        return UNKNOWN if is_sparse else as_count(array.nbytes)
+        is_sparse = "sparse" in str(getattr(leaf, "layout", ""))
+        return UNKNOWN if is_sparse else as_count(leaf.nbytes)
     except Exception:  # noqa: BLE001 - each kind of array without a size raises its own error
         return UNKNOWN
 
 
-def route_to_samples(batch: Any) -> tuple[list[Step], Any] | None:
-    """The way to what tells how many samples `batch` has; None where nothing does.
-
-    That is the first object with a count of its own, or the first array that has dimensions, of
-    which the first one is that of the samples in nearly every collection. Not so in an object whose
-    class is anybody's, such as a graph: there all arrays must agree in it. Raises ValueError after
-    MOST_NODES nodes.
-    """
-    waiting: list[tuple[list[Step], Any]] = [([], batch)]
-    walked: dict[int, Any] = {}
-    nodes = 0
-    while waiting:
-        steps, node = waiting.pop()
-        nodes += 1
-        if nodes > MOST_NODES:
-            raise TooLargeError(f"the batch has more than {MOST_NODES:,} nodes")
-        if samples_of(node) is not None:
-            return steps, node
-        if len(steps) == DEEPEST or not is_container(node) or id(node) in walked:
-            continue
-        walked[id(node)] = node
-        sizes = [] if is_collection_type(type(node)) else map(first_dimension, leaves(node))
-        if len({*sizes} - {None}) <= 1:
-            waiting += [([*steps, step], child) for step, child in reversed(parts(node))]
-    return None
-
-
-def samples_of(node: Any) -> int | None:
-    """The samples that `node` tells: see `route_to_samples`."""
-    if not is_container(node):
-        return first_dimension(node)
-    own_count = own_count_of(node)
-    return None if own_count is None else own_count(node)
+def _agree_in(node: Any) -> bool:
+    """Whether the arrays in a container are of as many samples; collections are believed to be."""
+    if is_collection_type(type(node)):
+        return True
+    return len({*map(first_dimension, leaves(node))} - {None}) <= 1
 
 
 def own_count_of(node: Any) -> Callable[[Any], int] | None:
@@ -327,23 +323,21 @@ def own_count_of(node: Any) -> Callable[[Any], int] | None:
     for.
     """
     kind: Any = type(node)
-    if kind in (dict, list, tuple) or not is_container(node) or _is_keyed(kind):
+    if _is_keyed(kind) or not is_container(node):
         return None
     for name in OWN_COUNTS:
-        if name not in _own_attributes(node) and not hasattr(kind, name):
-            continue
-
-        def own_count(node: Any, name: str = name) -> int:
-            count = getattr(node, name)
-            # A TensorDict has the shape of a batch there, and a packed sequence those of its steps.
-            return as_count(count[0] if hasattr(type(count), "__getitem__") else count)
-
-        try:
-            own_count(node)
-        except Exception:  # noqa: BLE001, S112 - a class may raise what it likes
-            continue
-        return own_count
+        if name in _own_attributes(node) or hasattr(kind, name):
+            own_count = partial(_own_count, name)
+            with suppress(Exception):  # a class may raise what it likes
+                own_count(node)
+                return own_count
     return None
+
+
+def _own_count(name: str, node: Any) -> int:
+    count = getattr(node, name)
+    # A TensorDict has the shape of a batch there, and a packed sequence those of its steps.
+    return as_count(count[0] if hasattr(type(count), "__getitem__") else count)
 
 
 def _is_keyed(kind: Any) -> bool:
@@ -363,7 +357,7 @@ def first_dimension(leaf: Any) -> int | None:
     try:
         shape = leaf.shape
         return as_count(shape[0]) if len(shape) else None
-    except Exception:  # noqa: BLE001 - each kind of array without a shape raises its own error
+    except (TypeError, ValueError, OverflowError):  # it has another meaning there
         return None
 
 
@@ -373,6 +367,8 @@ def as_count(number: Any) -> int:
     Raises TypeError, ValueError or OverflowError for what is none: what is no number, has a
     fraction, is negative or larger than LARGEST_COUNT.
     """
+    if type(number) is int and 0 <= number <= LARGEST_COUNT:  # nearly all, and this is quick
+        return number
     if isinstance(number, (bool, np.bool_, str, bytes)):
         raise TypeError(f"{number!r} is no count")
     try:
@@ -415,25 +411,23 @@ class Regions:
             return None
         # Batches of varying size then reuse regions: pages that nobody touched take no memory.
         size = 1 << (nbytes - 1).bit_length()
-        free = self._free
+        free = self._free.setdefault(size, [])
         try:
-            region = free.setdefault(size, []).pop()
+            region = free.pop()
         except IndexError:
             try:
                 region = mmap.mmap(-1, size, **PRIVATE)
             except OSError:
                 return None
         memory = np.frombuffer(region, np.uint8)
-        weakref.finalize(memory, self._put_back, region, free).atexit = False
+        weakref.finalize(memory, free.append, region).atexit = False
         return memory
 
     def release(self) -> None:
-        """Unmap all regions: the unused ones now, the others as soon as nothing refers to them."""
-        self._free = {}
-
-    def _put_back(self, region: mmap.mmap, free: dict[int, list[mmap.mmap]]) -> None:
-        if free is self._free:  # else it was released, and is unmapped with its last reference
-            free[len(region)].append(region)
+        """Unmap all regions: the unused ones now, the others once none of their size is in use."""
+        before, self._free = self._free, {}
+        for free in before.values():
+            free.clear()
 
 
 REGIONS = Regions()

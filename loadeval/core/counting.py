@@ -1,23 +1,19 @@
-"""Counts a batch's samples and bytes, fast enough for the hot loop."""
+"""Counts a batch's samples, bytes and padding, fast enough for the hot loop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from loadeval.adapter import Adapter, IterableAdapter
-from loadeval.core.batch import (
-    LARGEST_COUNT,
-    MOST_NODES,
-    Step,
-    as_count,
-    own_count_of,
-    route_to_samples,
-    survey,
-)
-from loadeval.core.padding import padding_of
+from loadeval.core import batch as inside
+from loadeval.core.batch import as_count, is_container, own_count_of, parts, survey
 from loadeval.core.recorder import NOTHING, Count
 from loadeval.data.columns import UNKNOWN
 from loadeval.errors import in_words, warn
@@ -32,6 +28,10 @@ BESIDES = 8
 """Adding up takes so much besides, in leaves."""
 MOST_MARKS = 1024
 """So many shapes of the first array are remembered, with what batches of each have."""
+FAILED = (
+    "counting the {} of a batch failed with {}; they are unknown from now on. Pass samples=, a "
+    "callable that returns a batch's number of samples"
+)
 
 
 class Counter:
@@ -39,15 +39,19 @@ class Counter:
 
     A count that raises, or is no count, is UNKNOWN from then on, and says so once: counting never
     ends a training run. So are all once a batch has had too many nodes to look at. `plain` tells
-    that samples and bytes follow from the arrays in a batch alone, and `adds_up` that bytes do.
+    that samples and bytes follow from the arrays in a batch alone, and `adds_up` that bytes do; the
+    last batch of which they were added up has had so many `leaves`.
     """
 
     def __init__(self, adapter: Adapter, samples: Callable[[Any], int | None] | None) -> None:
-        self._samples = samples or adapter.samples
-        self._nbytes: Callable[[Any], int | None] = adapter.nbytes
-        own_rules = {getattr(rule, "__func__", None) for rule in (self._samples, self._nbytes)}
+        self._rules: dict[str, Callable[[Any], int | None]] = {
+            "samples": samples or adapter.samples,
+            "nbytes": adapter.nbytes,
+        }
+        own_rules = {getattr(rule, "__func__", None) for rule in self._rules.values()}
         self.plain = own_rules == PLAIN_RULES
         self.adds_up = IterableAdapter.nbytes in own_rules
+        self.leaves = 0
         self._gave_up = False
 
     def best_for(self, batch: Any) -> Callable[[Any], Count] | None:
@@ -64,43 +68,32 @@ class Counter:
     def count(self, batch: Any, samples: int | None = None) -> Count:
         """Samples and bytes of `batch`, the slow and exact way.
 
-        `samples` is what `self.samples` has found already: a user may count what it is asked.
+        `samples` is what was found already: a user may count what it is asked.
         """
         if self._gave_up:
             return NOTHING
-        if self.plain:
-            surveyed, nbytes, number = survey(batch)
-            self._gave_up = number >= MOST_NODES
-            return UNKNOWN if surveyed is None else surveyed, UNKNOWN if nbytes is None else nbytes
-        return self.samples(batch) if samples is None else samples, self._bytes(batch)
+        if not self.adds_up:
+            nbytes = self._told("nbytes", batch)
+        else:
+            surveyed, added_up, self.leaves, _ = survey(batch)
+            nbytes = UNKNOWN if added_up is None else added_up
+            if self.plain:
+                self._gave_up = self.leaves >= inside.MOST_NODES
+                return UNKNOWN if surveyed is None else surveyed, nbytes
+        return self.samples(batch) if samples is None else samples, nbytes
 
     def samples(self, batch: Any) -> int:
         """How many samples `batch` holds, by the adapter or the user."""
+        return self._told("samples", batch)
+
+    def _told(self, what: str, batch: Any) -> int:
         try:
-            answer = self._samples(batch)
-            # Nearly all counts are plain, and this is quick.
-            if type(answer) is int and 0 <= answer <= LARGEST_COUNT:
-                return answer
+            answer = self._rules[what](batch)
             return UNKNOWN if answer is None else as_count(answer)
-        except Exception as error:  # noqa: BLE001 - a count may not end a training run
-            self._samples = lambda _: None
-            return _say_unknown("samples", error)
-
-    def _bytes(self, batch: Any) -> int:
-        try:
-            answer = self._nbytes(batch)
-            return UNKNOWN if answer is None else as_count(answer)
-        except Exception as error:  # noqa: BLE001 - a count may not end a training run
-            self._nbytes = lambda _: None
-            return _say_unknown("nbytes", error)
-
-
-def _say_unknown(what: str, error: Exception) -> int:
-    warn(
-        f"counting the {what} of a batch failed with {in_words(error)}; they are unknown from "
-        "now on. Pass samples=, a callable that returns a batch's number of samples"
-    )
-    return UNKNOWN
+        except Exception as error:  # noqa: BLE001 - a rule of the user's or an adapter's may raise anything
+            self._rules[what] = lambda _: None
+            warn(FAILED.format(what, in_words(error)))
+            return UNKNOWN
 
 
 class Structure:
@@ -126,22 +119,17 @@ class Structure:
         self._mark: Any = None  # that of no batch
         self._counted: Count = NOTHING
         self._left = self._period = 1
-        # What an adapter adds up by itself nobody else knows to follow from the samples.
-        self._seldom = SELDOM * (survey(batch)[2] + BESIDES) if counter.adds_up else 1
         self._way: list[tuple[Callable[[Any], Any], type]] = []
         self._mark_of: Callable[[Any], Any] = counter.samples
         self._samples_of: Callable[[Any], int] = int
         if counter.plain:
             self._mark_of, self._samples_of = type, lambda _: UNKNOWN
-            with suppress(Exception):  # it is too large, or an odd container does not let go
-                self._follow(batch)
+            *_, route = survey(batch)
+            if route is not None:
+                with suppress(Exception):  # an odd container does not let go
+                    self._follow(batch, *route)
 
-    def _follow(self, batch: Any) -> None:
-        """Find the way to what tells the samples, the first array as a rule."""
-        route = route_to_samples(batch)
-        if route is None:
-            return
-        steps, leaf = route
+    def _follow(self, batch: Any, steps: tuple[inside.Step, ...], leaf: Any) -> None:
         way: list[tuple[Callable[[Any], Any], type]] = []
         node = batch
         for make, key in steps:
@@ -152,9 +140,8 @@ class Structure:
             own_count = own_count_of(leaf)
             is_sized = issubclass(type(batch), (dict, list, tuple))
             self._mark_of = _mark_of(steps, own_count or attrgetter("shape"), is_sized)
-            self._samples_of = int if own_count else itemgetter(0)
+            self._samples_of = of_last = int if own_count else itemgetter(0)
             if steps:
-                of_last = self._samples_of
                 self._samples_of = lambda mark: of_last(mark[1])
             self._way = way
 
@@ -178,7 +165,7 @@ class Structure:
         Raises LookupError where it is of another structure.
         """
         samples = self._samples_of(mark)
-        if not UNKNOWN <= samples <= LARGEST_COUNT:
+        if not UNKNOWN <= samples <= inside.LARGEST_COUNT:
             raise LookupError
         node = batch
         for get, kind in self._way:  # a tensor can be asked for items too: it does not say no
@@ -193,36 +180,42 @@ class Structure:
         exact = self._counter.count(batch, samples)
         if exact[0] != samples:  # the first array was not the one that is looked at
             raise LookupError
-        if before is not None:
+        # What an adapter adds up by itself nobody else knows to follow from the samples.
+        if before is not None and self._counter.adds_up:
             self._bytes_vary |= UNKNOWN != before[1] != exact[1]
-            most = self._seldom // OFTENER if self._bytes_vary else self._seldom
-            self._period = min(2 * self._period, max(most, 1))
+            seldom = SELDOM * (self._counter.leaves + BESIDES)
+            self._period = min(2 * self._period, seldom // OFTENER if self._bytes_vary else seldom)
         self._left, self._mark = self._period, mark
         if len(self._known) > MOST_MARKS:
             self._known.clear()
         counted = (samples, UNKNOWN) if self._bytes_vary else exact
         self._counted = self._known[mark] = before if before == counted else counted
         counted = exact if self._bytes_vary else self._counted
-        padding = padding_of(batch) if self._tells_padding else None
-        self._tells_padding = padding is not None
+        padding = None
+        if self._tells_padding:
+            with suppress(Exception):  # each kind of array fails in its own way
+                padding = padding_of(batch)
+            self._tells_padding = padding is not None
         return counted if padding is None else (*counted, *padding)
 
 
-def _mark_of(steps: list[Step], last: Callable[[Any], Any], is_sized: bool) -> Callable[[Any], Any]:
+def _mark_of(
+    steps: tuple[inside.Step, ...], last: Callable[[Any], Any], is_sized: bool
+) -> Callable[[Any], Any]:
     """A function from a batch to its mark, quick where the way is short, and it mostly is."""
     if not steps:
         return last
     makes, keys = {make for make, _ in steps}, [key for _, key in steps]
-    is_shape = type(last) is attrgetter
-    if is_sized and is_shape and makes == {itemgetter} and len(keys) == 1:
-        (first,) = keys
-        return lambda batch: (len(batch), batch[first].shape)
-    if is_sized and is_shape and makes == {itemgetter} and len(keys) == 2:  # noqa: PLR2004 - a pair
-        first, second = keys
-        return lambda batch: (len(batch), batch[first][second].shape)
-    if is_shape and makes == {attrgetter}:
-        shape_of = attrgetter(".".join([*keys, "shape"]))
-        return lambda batch: (type, shape_of(batch))
+    if type(last) is attrgetter:
+        if is_sized and makes == {itemgetter} and len(keys) == 1:
+            (first,) = keys
+            return lambda batch: (len(batch), batch[first].shape)
+        if is_sized and makes == {itemgetter} and len(keys) == 2:  # noqa: PLR2004 - a pair
+            first, second = keys
+            return lambda batch: (len(batch), batch[first][second].shape)
+        if makes == {attrgetter}:
+            shape_of = attrgetter(".".join([*keys, "shape"]))
+            return lambda batch: (type, shape_of(batch))
     getters = [make(key) for make, key in steps]
 
     def through_all(batch: Any) -> Any:
@@ -232,3 +225,121 @@ def _mark_of(steps: list[Step], last: Callable[[Any], Any], is_sized: bool) -> C
         return len(batch) if is_sized else 0, last(node)
 
     return through_all
+
+
+# Padding: by a mask, or by lengths
+
+Numbers = npt.NDArray[np.generic]
+
+MOST_BYTES = 8 * 2**20
+"""Only tensors of torch and arrays of NumPy in the memory of the host are read, none of more."""
+MOST_LENGTHS = 2**16
+"""A longer list would take milliseconds to read."""
+MOST_NAMES = 64
+"""No more nodes of a batch are looked at for a mask."""
+# Names are those of Hugging Face, PyTorch, fairseq and the like.
+MASKS = frozenset({"attention_mask", "mask", "input_mask"})
+PADDING_MASKS = ("padding_mask", "pad_mask")
+"""Names that end so are of masks that some libraries set where there is padding."""
+LENGTHS = ("length", "lengths", "lens")
+
+
+class Padding(NamedTuple):
+    """The positions of a batch, how many are `padded`, and the `longest` sequence without them.
+
+    Every sequence is padded to `length` positions.
+    """
+
+    positions: int
+    padded: int
+    length: int
+    longest: int
+
+
+def padding_of(batch: Any) -> Padding | None:
+    """The padding of a batch of sequences; None where nothing tells it."""
+    leaves = list(_named_leaves(batch))
+    masks = (_by_mask(name, leaf) for name, leaf in leaves)
+    lengths = (_by_lengths(leaf, leaves) for name, leaf in leaves if name.endswith(LENGTHS))
+    return next((padding for padding in chain(masks, lengths) if padding is not None), None)
+
+
+def _named_leaves(batch: Any) -> Iterator[tuple[str, Any]]:
+    """The first leaves of `batch`, each with its key or the name of its attribute, else ""."""
+    waiting: list[tuple[str, Any]] = [("", batch)]
+    for _ in range(MOST_NAMES):
+        if not waiting:
+            return
+        name, node = waiting.pop()
+        if is_container(node) and not (name.endswith(LENGTHS) and isinstance(node, (list, tuple))):
+            names = getattr(type(node), "_fields", ())
+            for (_, key), child in reversed(parts(node)):
+                of_child = names[key] if names and isinstance(key, int) else key
+                waiting.append((of_child if isinstance(of_child, str) else "", child))
+        else:
+            yield name, node
+
+
+def _numbers_of(leaf: Any) -> Numbers:
+    """The same memory as an array of NumPy, of no elements where it is not to be read."""
+    kind: Any = type(leaf)
+    if kind in (list, tuple):
+        leaf = np.array(leaf[: MOST_LENGTHS + 1])
+    elif (kind.__module__, kind.__name__) == ("torch", "Tensor"):
+        if leaf.is_cpu and leaf.nbytes <= MOST_BYTES:
+            return np.from_dlpack(leaf)  # not numpy(), after which it can no longer be resized
+        return np.zeros(0)
+    is_read = type(leaf) is np.ndarray and leaf.nbytes <= MOST_BYTES
+    return leaf if is_read else np.zeros(0)
+
+
+def _by_mask(name: str, leaf: Any) -> Padding | None:
+    """By a mask of a row for each sequence.
+
+    Which value of a padding mask is padding has no common meaning: the first column is of none, or
+    the last one, where the first one differs.
+    """
+    by_place = name.endswith(PADDING_MASKS)
+    mask = _numbers_of(leaf) if by_place or name in MASKS else np.zeros(0)
+    if mask.ndim <= 1 or not mask.size or mask.dtype.kind not in "biuf":
+        return None
+    is_held: npt.NDArray[np.bool_] = mask.reshape(len(mask), -1) != 0
+    if is_held.shape[1] != mask.shape[-1]:
+        return None
+    if by_place:
+        edges = (is_held[:, place] for place in (0, -1))
+        edge = next((column[0] for column in edges if (column == column[0]).all()), None)
+        if edge is None:
+            return None
+        is_held = is_held == edge
+    # What lies anywhere is masked for another reason.
+    changes = np.count_nonzero(is_held[:, 1:] != is_held[:, :-1])
+    is_of_numbers = mask.dtype.kind == "f" and mask.min() < 0  # to be added to scores
+    if changes > 2 * len(is_held) or is_of_numbers or not is_held.any():
+        return None
+    return _of_lengths(np.count_nonzero(is_held, axis=1), is_held.shape[1])
+
+
+def _by_lengths(leaf: Any, leaves: list[tuple[str, Any]]) -> Padding | None:
+    """By lengths, and the first array that has a row for each of them.
+
+    With more than two dimensions it must be padded to the longest.
+    """
+    lengths = _numbers_of(leaf)
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not 0 < len(lengths) <= MOST_LENGTHS:
+        return None
+    longest = lengths.max()
+    for _, other in leaves:
+        sizes = [*getattr(other, "shape", ())]
+        if len(lengths) not in sizes[:2]:
+            continue
+        sizes.remove(len(lengths))
+        for size in sizes:
+            if size == longest or (len(sizes) == 1 and size > longest):
+                return _of_lengths(lengths, int(size))
+    return None
+
+
+def _of_lengths(lengths: Numbers, padded_to: int) -> Padding:
+    positions, held = len(lengths) * padded_to, int(lengths.sum())
+    return Padding(positions, positions - held, padded_to, int(lengths.max()))

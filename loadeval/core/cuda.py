@@ -7,7 +7,7 @@ import math
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any
 
@@ -71,13 +71,8 @@ class GpuIdleTimer:
         Once CUDA has failed there are no more events: the training is to hear of it by its own
         calls, and of batches none is lost.
         """
-        spare, event, passing = self._spare, self._event, self._passing
-        while True:
-            try:
-                asked = spare.pop() if spare else event()
-                asked.record()
-            except Exception:  # noqa: BLE001 - CUDA has failed: see the docstring
-                break
+        passing = self._passing
+        while (asked := self._recorded()) is not None:
             try:
                 batch = next(source)
             except BaseException as error:
@@ -86,31 +81,37 @@ class GpuIdleTimer:
                     return
                 of_the_loader(error)
                 raise
-            try:
-                delivered = spare.pop() if spare else event()
-                delivered.record()
-            except Exception:  # noqa: BLE001 - CUDA has failed: see the docstring
-                yield batch
-                break
-            passing.append((asked, delivered))
+            delivered = self._recorded()
+            if delivered is not None:
+                passing.append((asked, delivered))
             yield batch
+            if delivered is None:
+                break
         with AskingTheLoader():
             yield from source
 
     def end_step(self) -> None:
         """The step ends here: what comes next is no request for the next batch."""
-        event = self._spare.pop() if self._spare else self._event()
-        with suppress(RuntimeError):
-            event.record()
+        event = self._recorded()
+        if event is not None:
             self._passing.append((event, None))
+
+    def _recorded(self) -> Any:
+        """An event that is queued behind all work; None where CUDA has failed."""
+        try:
+            event = self._spare.pop() if self._spare else self._event()
+            event.record()
+        except Exception:  # noqa: BLE001 - whatever it is, the batch that has come is served
+            return None
+        return event
 
     @property
     def done(self) -> bool:
         """Whether the epoch has ended and all its events were read."""
         return self.ended and not self._passing
 
-    def take(self) -> GpuIdle | None:
-        """The times that the device has passed since the last call; None if there are none.
+    def take(self) -> list[GpuIdle]:
+        """The times that the device has passed since the last call, if there are any.
 
         The last step of an epoch that was broken off is None.
         """
@@ -135,9 +136,7 @@ class GpuIdleTimer:
                 passing.popleft()
                 self._spare.append(asked)
         self._read += len(idle_ns)
-        if not idle_ns:
-            return None
-        return GpuIdle(self._epoch, first, idle_ns, step_ns)
+        return [GpuIdle(self._epoch, first, idle_ns, step_ns)] if idle_ns else []
 
     def wait(self) -> None:
         """Wait until the device has passed all events."""
@@ -148,35 +147,30 @@ class GpuIdleTimer:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Ask CUDA from any thread. Where it has failed, what was asked for is unknown."""
+        """Ask CUDA from any thread, unnoticed by the training. What has failed is unknown.
+
+        A query would end the capture of a CUDA graph that has begun meanwhile; and where the
+        training uses another device than the first, it would make a context there, of some 500 MB.
+        """
+        if not self._passing:
+            yield
+            return
+        cuda, exchange, mode = cuda_in_use(), exchange_capture_mode(), ctypes.c_int(RELAXED)
+        exchange(ctypes.byref(mode))
         try:
-            with _unnoticed() if self._passing else nullcontext():
+            with nullcontext() if cuda is None else cuda.device(devices_in_use(cuda)[0]):
                 yield
         except RuntimeError:
             while self._passing:
                 _, delivered = self._passing.popleft()
                 self._read += delivered is not None
+        finally:
+            exchange(ctypes.byref(mode))
 
 
 def _elapsed_ns(begin: Any, end: Any) -> int:
     elapsed_ms: float = begin.elapsed_time(end)
     return round(elapsed_ms * MS_NS)
-
-
-@contextmanager
-def _unnoticed() -> Iterator[None]:
-    """What this thread asks CUDA for does not disturb the training, in whatever thread that is.
-
-    A query would end the capture of a CUDA graph that has begun meanwhile; and where the training
-    uses another device than the first, it would make a context there, of some 500 MB.
-    """
-    cuda, exchange, mode = cuda_in_use(), exchange_capture_mode(), ctypes.c_int(RELAXED)
-    exchange(ctypes.byref(mode))
-    try:
-        with nullcontext() if cuda is None else cuda.device(devices_in_use(cuda)[0]):
-            yield
-    finally:
-        exchange(ctypes.byref(mode))
 
 
 @cache

@@ -1,19 +1,20 @@
-"""The hot loop: two clock readings and a count for each batch of an epoch, and its chunks."""
+"""The hot loop: two clock readings and a count for each batch of an epoch."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sized
-from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from typing import Any, Protocol, cast
 
 from loadeval.adapter import begun
 from loadeval.core.annotate import Annotation
-from loadeval.core.recorder import NOTHING, Count, OpenEpoch
-from loadeval.data.lines import Arm, Cause
+from loadeval.core.recorder import NOTHING, Count, OpenEpoch, Span
+from loadeval.data.lines import Cause
 from loadeval.errors import UNGUARDED, Guard, of_the_loader
+
+__all__ = ["CHUNK", "EpochPlan", "RealEpoch", "Serving", "Span", "chunk_sizes", "served"]
 
 CHUNK = 4096
 """After so many batches, at most, the loop does more than to read the clock and count."""
@@ -22,38 +23,6 @@ CHUNK_GROWTH = 8
 SEVERAL_THREADS = "epoch {}: several threads read it at once, so what they read is not measured"
 MISSING = object()
 """In the place of a batch that has not come; None is a batch like any other."""
-
-
-@dataclass(slots=True)
-class Span:
-    """At most `size` batches of `source`.
-
-    `since_ns` is when the first of them was asked for; None is now, or when the span before was
-    asked for a batch that it did not have. `marks` and `counts` are those of its Chunk, where the
-    hot loop notes its batches; `asked_ns`, once it was served, is when the next one was asked for.
-    What `source` raises is the loader's own; where the source `is_ours`, it notes what is.
-    """
-
-    source: Iterator[Any]
-    size: int
-    arm: Arm = "real"
-    pair: int | None = None
-    since_ns: int | None = None
-    is_ours: bool = False
-    instrumented: bool = False
-    marks: list[int] = field(default_factory=list)
-    counts: list[tuple[int, Count]] = field(default_factory=list)
-    asked_ns: int = 0
-
-    @property
-    def served(self) -> int:
-        """How many batches were served."""
-        return len(self.marks) // 2
-
-    @property
-    def fell_short(self) -> bool:
-        """Whether `source` had fewer batches."""
-        return self.served < self.size
 
 
 Spans = Generator[Span, None, None]
@@ -98,8 +67,6 @@ class RealEpoch:
     `source` has more than `most` batches, what `then` returns follows those; None is nothing.
     """
 
-    asked_ns: int | None = None
-
     def __init__(
         self,
         source: Iterator[Any],
@@ -109,11 +76,9 @@ class RealEpoch:
         then: Callable[[], Iterator[Any] | None] = lambda: None,
     ) -> None:
         self.rest: Iterator[Any] | None = None
-        self._source = source
-        self._clock = clock
-        self._opened_ns = opened_ns
-        self._most = most
-        self._then = then
+        self.asked_ns: int | None = None
+        self._source, self._clock, self._opened_ns = source, clock, opened_ns
+        self._most, self._then = most, then
 
     def spans(self, epoch: int) -> Spans:  # noqa: ARG002 - see EpochPlan
         """See EpochPlan."""
@@ -191,15 +156,13 @@ class Serving:
         self._plan, self._begin, self._counter_for = plan, begin, counter_for
         self._clock, self._owner, self._guard = clock, owner, guard
         self._annotation = annotation
-        self._is_shared = False
         self._epoch: OpenEpoch | None = None
         self._spans: Spans | None = None
         self._span: Span | None = None
         self._batches: Iterator[Any] = iter(())
         self._count: Callable[[Any], Count] | None = None
         self._has_begun = False
-        self._is_loaders = True  # what a span raises
-        self._is_open = False  # the span, which may have more batches
+        self._is_loaders = False  # what is raised now
         self._hot: Hot | None = (iter(()), None, NOTHING, [], clock)
         """None while a batch is asked for, and where nothing is measured any more."""
         self._next_hot: Hot | None = self._hot
@@ -208,7 +171,7 @@ class Serving:
         self._asked_ns: int | None = None
         self._unserved: deque[Any] = deque()
         self._rest: Iterator[Any] = iter(())
-        self._is_over = False
+        self._is_shared = self._is_over = False
 
     def __next__(self) -> Any:
         hot = self._hot
@@ -231,7 +194,7 @@ class Serving:
                     marks.append(deliver)
                     self._hot = self._next_hot
                     return batch
-                self._is_open = False
+                self._is_loaders = False
                 opened = self._go_on(request)
                 if opened is None:
                     break
@@ -272,7 +235,6 @@ class Serving:
         if interrupted:
             epoch.resume()
             request = request if self._asked_ns is None else self._asked_ns
-            self._asked_ns = None
         elif self._span is not None:
             done, self._span = self._span, None
             done.asked_ns = request
@@ -293,7 +255,7 @@ class Serving:
         return request, self._opened(self._span, epoch)
 
     def _next_span(self, epoch: OpenEpoch) -> Span | None:
-        """The next span, with a chunk of its own to be noted in."""
+        """The next span; None at the end of all, or where nothing is measured any more."""
         if self._guard.has_tripped:
             self._plan.rest = self._plan.remainder()
             return None
@@ -303,24 +265,20 @@ class Serving:
             self._plan.rest = self._plan.remainder()
             raise
         if span is not None:
-            chunk = epoch.next_chunk(span.arm, span.pair, span.instrumented)
-            chunk.counts.append((0, NOTHING))
-            span.marks, span.counts = chunk.marks, chunk.counts
+            epoch.begin(span)
         return span
 
     def _opened(self, span: Span, epoch: OpenEpoch) -> Hot:
         batches = begun(span.source)
-        self._is_loaders = not span.is_ours
         if self._annotation is not None:
             batches = self._annotation.around(batches, span.arm)
-            self._is_loaders = False
         if epoch.gpu_idle is not None:
             batches = epoch.gpu_idle.watched(batches)
-            self._is_loaders = False
         unserved, self._unserved = self._unserved, deque()
         batches = chain(unserved, batches) if unserved else batches
         self._batches = islice(batches, span.size - span.served)
-        self._is_open = True
+        # What is around the batches notes itself what the loader raises.
+        self._is_loaders = not (span.is_ours or self._annotation or epoch.gpu_idle)
         count = self._count if self._has_begun else self._count_first
         hot = self._batches, count, span.counts[-1][1], span.marks, self._clock
         if self._has_begun and not self._is_shared:
@@ -334,13 +292,13 @@ class Serving:
         """
         if batch is not MISSING:
             self._unserved.append(batch)
-        elif self._is_open and self._is_loaders and request is not None:
+        elif self._is_loaders and request is not None:
             of_the_loader(error)
         if self._guard.ends(error):
             with self._guard:
                 self._end("unmeasured")
             return True
-        self._is_open, self._is_interrupted, self._asked_ns = False, True, request
+        self._is_loaders, self._is_interrupted, self._asked_ns = False, True, request
         if not self._is_shared:
             self._hot = iter(()), None, NOTHING, [], self._clock
         with self._guard:

@@ -8,8 +8,8 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
 from itertools import count, islice
@@ -27,27 +27,9 @@ from loadeval.core.threads import (
     Probes,
     within,
 )
+from loadeval.data import lines as log_lines
 from loadeval.data.columns import UNKNOWN, listed
-from loadeval.data.lines import (
-    Arm,
-    Block,
-    CacheInfo,
-    Cause,
-    EpochEnd,
-    Event,
-    EventKind,
-    Header,
-    Line,
-    LoaderInfo,
-    Padding,
-    Prefetch,
-    RunEnd,
-    StageTimes,
-    Window,
-    decode,
-    encode,
-    since,
-)
+from loadeval.data.lines import Arm, Cause, EpochEnd, Event, EventKind, Header, Line, LoaderInfo
 from loadeval.data.log import LogReader, RunLog, opened
 from loadeval.data.run import Run
 from loadeval.errors import Guard, in_words, text_of, warn
@@ -58,32 +40,50 @@ Count = tuple[int, ...]
 NOTHING: Count = (UNKNOWN, UNKNOWN)
 
 
-class Chunk:
-    """Consecutive batches; the hot loop appends, another thread may read.
+@dataclass(slots=True, eq=False)
+class Span:
+    """At most `size` batches of `source`, and what the hot loop notes of them.
 
-    Nothing is removed but a last batch that Ctrl-C caught, which comes again.
+    `since_ns` is when the first of them was asked for; None is now, or when the span before was
+    asked for a batch that it did not have. `asked_ns`, once it was served, is when the next one
+    was asked for. What `source` raises is the loader's own; where the source `is_ours`, it notes
+    what is. `first` is the number of its first batch in the epoch.
 
     `marks` alternates request and delivery. `counts` holds (row, Count) where a count changed,
-    and is appended to before the marks of that row: what the marks show is complete.
+    and is appended to before the marks of that row: what the marks show is complete. Another
+    thread may read both. Nothing is removed but a last batch that Ctrl-C caught, which comes again.
     """
 
-    __slots__ = ("arm", "counts", "instrumented", "marks", "pair", "taken")
+    source: Iterator[Any]
+    size: int
+    arm: Arm = "real"
+    pair: int | None = None
+    since_ns: int | None = None
+    is_ours: bool = False
+    instrumented: bool = False
+    asked_ns: int = 0
+    first: int = 0
+    marks: list[int] = field(default_factory=list)
+    counts: list[tuple[int, Count]] = field(default_factory=lambda: [(0, NOTHING)])
+    taken: int = 0
 
-    def __init__(self, arm: Arm, pair: int | None, instrumented: bool = False) -> None:
-        self.arm = arm
-        self.pair = pair
-        self.instrumented = instrumented
-        self.marks: list[int] = []
-        self.counts: list[tuple[int, Count]] = []
-        self.taken = 0
+    @property
+    def served(self) -> int:
+        """How many batches were served."""
+        return len(self.marks) // 2
 
-    def take(self, epoch: int, origin_ns: int) -> tuple[Block, dict[int, Count]] | None:
+    @property
+    def fell_short(self) -> bool:
+        """Whether `source` had fewer batches."""
+        return self.served < self.size
+
+    def take(self, epoch: int, origin_ns: int) -> tuple[log_lines.Block, list[Count]] | None:
         """The rows that were not taken before, the last step left open; None when there are none.
 
         They are of epoch number `epoch`, and their requests count from `origin_ns`. With them come
-        the Paddings, by their row.
+        the Paddings, each behind the number of its batch.
         """
-        start, stop = self.taken, len(self.marks) // 2
+        start, stop = self.taken, self.served
         if start >= stop:
             return None
         self.taken = stop
@@ -93,7 +93,7 @@ class Chunk:
         counts = list(self.counts)
         which = np.searchsorted([row for row, _ in counts], np.arange(start, stop), "right") - 1
         samples, nbytes = np.array([count[:2] for _, count in counts], np.int64)[which].T.copy()
-        block = Block(
+        block = log_lines.Block(
             epoch=epoch,
             arm=self.arm,
             request_ns=(requests - origin_ns).tolist(),
@@ -106,13 +106,13 @@ class Chunk:
         )
         # Of a row that was broken off there is a second count.
         paddings = {row: count[2:] for row, count in counts if start <= row < stop}
-        return block, {row: padding for row, padding in paddings.items() if padding}
+        return block, [(self.first + row, *each) for row, each in paddings.items() if each]
 
 
 FLUSH_INTERVAL_S = 0.5
 """A killed process loses at most about a second of batches."""
-MAX_WAITING_CHUNKS = 8
-"""When more chunks wait for the log thread, the hot loop takes them itself."""
+MAX_WAITING_SPANS = 8
+"""When more spans wait for the log thread, the hot loop takes them itself."""
 NOTHING_SERVED = (
     "nothing was measured: no batch was served through this LoaderEvaluator. Was it iterated? A "
     "framework may have put another loader in its place; install(dataloader) measures that too"
@@ -128,10 +128,11 @@ EMPTY_EPOCH = (
 class Recorder:
     """Collects the epochs of a run, in its log or in memory; owns the threads that do so.
 
-    A log is brought up to date by a thread that lives only between an epoch's first batch and
-    its end, and so does the one that reads the probes: a loader that forks its workers when an
-    epoch begins forks with no thread of ours. No training waits for the log's file; what that
-    does not take waits in memory, as all of a run without a log does.
+    Whatever is to be recorded is left where `drain` finds it: batches in the spans of the epochs,
+    how these ended, facts. A log is drained by a thread that lives only between an epoch's first
+    batch and its end, and so does the one that reads the probes: a loader that forks its workers
+    when an epoch begins forks with no thread of ours. No training waits for the log's file; what
+    that does not take waits in memory, as all of a run without a log does.
 
     In a forked child it is closed. What fails in loadeval, here or where else `guard` is asked,
     ends the recording.
@@ -150,7 +151,7 @@ class Recorder:
         environment: dict[str, Any],
         probes: Probes,
         stages: Callable[[], LoaderStages | None],
-        cache: CacheInfo | None = None,
+        cache: log_lines.CacheInfo | None = None,
         tracking: Any = None,
     ) -> None:
         self._redact: Callable[[Line], Line] = lambda line: line
@@ -171,22 +172,24 @@ class Recorder:
             cache=cache,
         )
         self.header = cast("Header", self._redact(header))
-        path, log = settings.log_file, None
-        if path is not None:
-            log = RunLog(path, self.header, overwrite=settings.overwrite)
+        log = None
+        if settings.log_file is not None:
+            log = RunLog(settings.log_file, self.header, overwrite=settings.overwrite)
         self._lines = LogQueue(log)
         self._has_log_thread = True
         self._process = os.getpid()
         self.guard = Guard(self._give_up)
         self._clock = settings.clock
         self.origin_ns = self._clock()
-        self._is_closed = self._is_draining = False
         self.batches = 0
         self.expects_batches = True
         self._epochs = 0
         self._numbers = count()  # asked by threads that iterate one loader at once
         self._open_epochs: list[OpenEpoch] = []
-        self._queued_work: deque[Callable[[], None]] = deque()
+        self._facts: deque[Line] = deque()
+        self._last_words: str | None = None
+        self._is_ending = self._is_closed = False
+        self._is_due = self._is_taking = self._leaves_loader = False
         self._lock = threading.RLock()
         self._threads = BackgroundThreads(self.guard)
         self._stages = StageRecorder(stages if settings.looks_inside else lambda: None)
@@ -213,7 +216,8 @@ class Recorder:
 
     def stop_stages(self) -> None:
         """Leave the loader as it was."""
-        self._run_alone(self._stages.close)
+        self._leaves_loader = True
+        self.drain()
 
     def begin_epoch(self, number_callback: Callable[[int], object] | None = None) -> OpenEpoch:
         """Open the next epoch; `number_callback` is called with its number."""
@@ -247,21 +251,15 @@ class Recorder:
         self.drain()
         self._lines.write()
 
-    def chunk_filled(self, epoch: OpenEpoch) -> None:
-        """Take full chunks, so that they do not pile up in memory."""
+    def span_ended(self, epoch: OpenEpoch) -> None:
+        """Take spans that were served, so that they do not pile up in memory."""
         if self.closed or epoch not in self._open_epochs:
-            epoch.chunks.clear()
+            epoch.spans.clear()
             return
-        if self._lines.log is None or len(epoch.chunks) > MAX_WAITING_CHUNKS:
+        if self._lines.log is None or len(epoch.spans) > MAX_WAITING_SPANS:
             self.drain()
         if epoch.has_batches:
             self.started()
-
-    def epoch_ended(self, epoch: OpenEpoch, end: EpochEnd) -> None:
-        """Write the rest of the epoch and how it ended."""
-        if end.cause == "exhausted" and not epoch.has_batches and not self.closed:
-            warn(EMPTY_EPOCH)
-        self._run_alone(partial(self._end_epoch, epoch, end))
 
     @property
     def has_instruments(self) -> bool:
@@ -279,17 +277,17 @@ class Recorder:
         if not self.closed:
             self._metrics.mark()
 
-    def keep(self, fact: Prefetch | Window | Event) -> None:
+    def keep(self, fact: log_lines.Prefetch | log_lines.Window | Event) -> None:
         """Record what happened at the edge of a block."""
-        self._run_alone(partial(self._keep_fact, fact), is_one_step=True)
+        if not self.closed:
+            self._facts.append(fact)
 
     def note(self, message: str, kind: EventKind = "note") -> None:
         """Record an event, now."""
         self.keep(self._event(message, kind))
 
-    def drain(self) -> None:
-        """Take what the live epochs have measured to where it is kept."""
-        self._run_alone(self._drain)
+    def _event(self, message: str, kind: EventKind = "note") -> Event:
+        return Event(self._clock() - self.origin_ns, message, kind)
 
     def run(self) -> Run:
         """Everything measured so far; from the log where there is one."""
@@ -304,14 +302,18 @@ class Recorder:
         """
         self.drain()
         written_bytes, texts = self._lines.snapshot()
-        texts += [encode(self._redact(end)) for end in self._failures()]
-        log, written = self._lines.log, [encode(self.header)]
+        texts += [log_lines.encode(self._redact(end)) for end in self._failures()]
+        log, written = self._lines.log, [log_lines.encode(self.header)]
         if log is not None and written_bytes:
             with opened(log.path) as file:
                 written = file.read(written_bytes).splitlines(keepends=True)
         elif log is not None and log.is_lost:
-            written.append(encode(self._redact(self._event(LOST.format(path=log.path)))))
+            written.append(log_lines.encode(self._redact(self._event(LOST.format(path=log.path)))))
         return [*written, *texts]
+
+    def _failures(self) -> list[EpochEnd]:
+        """How the live epochs would end if they ended now, of those whose loader has raised."""
+        return [epoch.failure for epoch in self._open_epochs if epoch.failure is not None]
 
     def close(self) -> None:
         """Bring the log up to date and end it, once. What is served later is not measured.
@@ -323,13 +325,10 @@ class Recorder:
         is_unread = self.expects_batches and not self._epochs and not self.closed
         self._threads.stop()
         self._metrics.close()
-
-        def wait_and_end() -> None:
-            for gpu_idle in [] if self.closed else self._gpu_idle_timers:
-                gpu_idle.wait()
-            self._end(NOTHING_SERVED if is_unread else None)
-
-        self._run_alone(wait_and_end)
+        if is_unread:
+            self._last_words = NOTHING_SERVED
+        self._is_ending = True
+        self.drain()
         if self._tracking is not None:
             self._tracking.finish(self.run)
         if is_unread:
@@ -337,52 +336,37 @@ class Recorder:
 
     def _give_up(self, error: Exception) -> None:
         """Measure no more: `error` is a fault of ours, which is told once."""
-        message = GAVE_UP.format(error=in_words(error))
-        warn(message)
-        with suppress(Exception):  # what failed may fail again
-            logging.getLogger("loadeval").debug(message, exc_info=error)
+        self._last_words = GAVE_UP.format(error=in_words(error))
+        self._is_ending = True
+        warn(self._last_words)
+        with self.guard:  # what failed may fail again
+            logging.getLogger("loadeval").debug(self._last_words, exc_info=error)
             self._threads.stop()
-        with suppress(Exception):
-            self._run_alone(partial(self._end, message))
+        with self.guard:
+            self.drain()
 
-    def _end(self, last_words: str | None) -> None:
-        """End the log with what was measured until now, whatever of it fails."""
-        if self._is_closed:
-            return
-        with suppress(Exception):
-            self._stages.close()
-        with suppress(Exception):
-            if not self._is_draining:  # which has failed, and may have left a gap
-                self._drain()
-                for end in self._failures():
-                    self._keep(end)
-        with suppress(Exception):
-            if last_words is not None:
-                self._keep(self._event(last_words))
-        self._lines.put(encode(RunEnd(self.batches)))
-        self._open_epochs.clear()
-        self._is_closed = True  # then the file may be closed
-
-    def _run_alone(self, work: Callable[[], None], *, is_one_step: bool = False) -> None:
-        """Do `work` alone with the recorder: now, or when what this thread is doing is done.
+    def drain(self) -> None:
+        """Take what is to be recorded to where it is kept, one thread at a time.
 
         The garbage collector may end an abandoned epoch, or a whole recorder, in the middle of
-        anything, on any thread; so may what handles a signal, on the main thread. There that may
-        also break off what is being done, and a log would lack its middle, unless `is_one_step`.
-        In a forked child nothing is done: a thread that it has not may have held the lock.
+        anything, on any thread; so may what handles a signal, on the main thread. Where that is in
+        the middle of this, it is done again. On the main thread a signal may also break it off,
+        and a log would lack its middle, so there another thread does it. In a forked child nothing
+        is done: a thread that it has not may have held the lock.
         """
         if self.is_of_parent:
             return
-        self._queued_work.append(work)
+        self._is_due = True
         if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - a flag of ours would be set too late or too early
             return
         is_main = threading.current_thread() is threading.main_thread()
-        is_protected = is_main and self._lines.log is not None and not is_one_step
-        while self._queued_work:
-            if is_protected:
-                within(None, LOG_THREAD, self._run_queued_work)
+        while True:  # once at least: another thread may be in the middle of it
+            if is_main and self._lines.log is not None:
+                within(None, LOG_THREAD, self._drain_alone)
             else:
-                self._run_queued_work()
+                self._drain_alone()
+            if not self._is_due:
+                break
         # This is not done before the lock is free: a thread may wait for it.
         if not self._open_epochs:
             self._threads.stop()
@@ -391,62 +375,70 @@ class Recorder:
         if self._is_closed:
             self._lines.end()
 
-    def _run_queued_work(self) -> None:
+    def _drain_alone(self) -> None:
         with self.guard, self._lock:
-            while self._queued_work:
-                self._queued_work.popleft()()
-
-    def _end_epoch(self, epoch: OpenEpoch, end: EpochEnd) -> None:
-        if epoch not in self._open_epochs:
-            return
-        self._drain()
-        self._open_epochs.remove(epoch)
-        self._keep(end)
-        if epoch.gpu_idle is not None:
-            epoch.gpu_idle.ended = True
+            while self._is_due:
+                self._is_due = False
+                self._drain()
 
     def _drain(self) -> None:
-        self._is_draining = True
+        if self._is_closed:
+            return
+        if self._is_ending or self._leaves_loader:
+            self._stages.close()
+        has_gap = self._is_taking and self.guard.has_tripped  # for that has failed
+        if not has_gap:
+            self._is_taking = True
+            for line in self._take():
+                self._keep(line)
+            self._is_taking = False
+        if self._is_ending:
+            try:
+                for end in [] if has_gap else self._failures():
+                    self._keep(end)
+                self._open_epochs.clear()
+                if self._last_words is not None:
+                    self._keep(self._event(self._last_words))
+            finally:
+                self._lines.put(log_lines.encode(log_lines.RunEnd(self.batches)))
+                self._is_closed = True  # then the file may be closed
+
+    def _take(self) -> Iterator[Line]:
+        # How an epoch has ended is asked before its last batches are taken.
+        ends = [(epoch, epoch.ended) for epoch in self._open_epochs if epoch.ended is not None]
+        while self._facts:
+            yield self._facts.popleft()
         for epoch in list(self._open_epochs):
-            blocks, padding = epoch.take()
-            for block in blocks:
-                self.batches += len(block.request_ns)
-                self._keep(block)
-            if padding is not None:
-                self._keep(padding)
-        for readings in self._metrics.take():
-            self._keep(readings)
+            yield from epoch.take()
+        yield from self._metrics.take()
         for gpu_idle in list(self._gpu_idle_timers):
-            taken = gpu_idle.take()
-            if taken is not None:
-                self._keep(taken)
+            if self._is_ending and not self.guard.has_tripped:
+                gpu_idle.wait()
+            yield from gpu_idle.take()
             if gpu_idle.done:
                 self._gpu_idle_timers.remove(gpu_idle)
-        for line in [] if self._is_closed else self._stages.take():
-            if not isinstance(line, StageTimes) or line.batch:
-                self._keep(line)
-        self._is_draining = False
-
-    def _failures(self) -> list[EpochEnd]:
-        """How the live epochs would end if they ended now, of those whose loader has raised."""
-        return [epoch.failure for epoch in self._open_epochs if epoch.failure is not None]
-
-    def _event(self, message: str, kind: EventKind = "note") -> Event:
-        return Event(self._clock() - self.origin_ns, message, kind)
-
-    def _keep_fact(self, fact: Prefetch | Window | Event) -> None:
-        if not self._is_closed:
-            self._keep(fact)
+        yield from self._stages.take()
+        for epoch, end in ends:
+            self._open_epochs.remove(epoch)
+            yield end
+            if epoch.gpu_idle is not None:
+                epoch.gpu_idle.ended = True
 
     def _keep(self, line: Line) -> None:
+        if isinstance(line, log_lines.Block):
+            self.batches += len(line.request_ns)
         line = self._redact(line)
         if self._tracking is not None:
             self._tracking.take(line)
-        self._lines.put(encode(line))
+        self._lines.put(log_lines.encode(line))
 
 
 class OpenEpoch:
-    """One epoch while it is served: the hot loop writes marks here, and blocks are taken out."""
+    """One epoch while it is served: the hot loop notes batches here, and lines are taken out.
+
+    `failure` is how it ends if nobody asks for another batch after what the loader raised, and
+    `ended` how it did.
+    """
 
     def __init__(
         self, recorder: Recorder, number: int, gpu_idle: GpuIdleTimer | None = None
@@ -455,42 +447,40 @@ class OpenEpoch:
         self.number = number
         self.gpu_idle = gpu_idle
         self.failure: EpochEnd | None = None
-        self.chunks: deque[Chunk] = deque()
+        self.ended: EpochEnd | None = None
+        self.spans: deque[Span] = deque()
         self.has_batches = False
-        self._taken = 0
 
     def started(self) -> None:
         """The first batch is there, or about to be: from now on there is something to keep."""
         self.has_batches = True
         self.recorder.started()
 
-    def next_chunk(self, arm: Arm, pair: int | None = None, instrumented: bool = False) -> Chunk:
-        """Where the batches to come are noted."""
-        self.recorder.chunk_filled(self)
-        self.chunks.append(Chunk(arm, pair, instrumented))
-        return self.chunks[-1]
+    def begin(self, span: Span) -> None:
+        """The batches to come are noted in `span`."""
+        self.recorder.span_ended(self)
+        if self.spans:
+            span.first = self.spans[-1].first + self.spans[-1].served
+        self.spans.append(span)
 
-    def take(self) -> tuple[list[Block], Padding | None]:
-        """Every row that was not taken before; forgets the chunks that are full and taken."""
-        blocks: list[Block] = []
-        rows: list[tuple[int, ...]] = []
-        for chunk in list(self.chunks):
-            before = self._taken - chunk.taken
-            taken = chunk.take(self.number, self.recorder.origin_ns)
-            if taken is None:
-                continue
-            block, paddings = taken
-            blocks.append(block)
-            rows += [(before + row, *padding) for row, padding in paddings.items()]
-            self._taken += len(block.request_ns)
-        while len(self.chunks) > 1 and self.chunks[0].taken == len(self.chunks[0].marks) // 2:
-            self.chunks.popleft()
-        columns = map(list, zip(*rows, strict=True))
-        return blocks, Padding(self.number, *columns) if rows else None
+    def take(self) -> list[log_lines.Block | log_lines.Padding]:
+        """Every row that was not taken before; forgets the spans that were served and taken."""
+        taken: list[log_lines.Block | log_lines.Padding] = []
+        rows: list[Count] = []
+        for span in list(self.spans):
+            if (block_and_rows := span.take(self.number, self.recorder.origin_ns)) is not None:
+                taken.append(block_and_rows[0])
+                rows += block_and_rows[1]
+        while len(self.spans) > 1 and self.spans[0].taken == self.spans[0].served:
+            self.spans.popleft()
+        if rows:
+            taken.append(log_lines.Padding(self.number, *map(list, zip(*rows, strict=True))))
+        return taken
 
     def failed(self, request: int, now: int, error: BaseException) -> None:
         """Note that the loader raised `error`; it ends the epoch unless `resume` is called."""
-        self.failure = self._ended("failed", request, now, error)
+        text = f"{type(error).__name__}: {text_of(error)}"
+        self.failure = self._end("failed", request, now, text)
 
     def resume(self) -> None:
         """Another batch is asked for, after an exception if there was one."""
@@ -504,21 +494,19 @@ class OpenEpoch:
 
     def end(self, cause: Cause, request: int | None = None, now: int | None = None) -> None:
         """Note how the epoch ended: see EpochEnd. `request` and `now` are clock readings."""
-        failure, self.failure = self.failure, None  # nobody asked for another batch
-        self.recorder.epoch_ended(self, failure or self._ended(cause, request, now))
+        self.ended = self.failure or self._end(cause, request, now)
+        self.failure = None  # nobody asked for another batch
+        if self.ended.cause == "exhausted" and not (self.has_batches or self.recorder.closed):
+            warn(EMPTY_EPOCH)
+        self.recorder.drain()
 
-    def _ended(
-        self,
-        cause: Cause,
-        request: int | None,
-        now: int | None,
-        error: BaseException | None = None,
+    def _end(
+        self, cause: Cause, request: int | None, now: int | None, error: str | None = None
     ) -> EpochEnd:
-        asked = waited = None
-        if request is not None and now is not None:
-            asked, waited = request - self.recorder.origin_ns, now - request
-        text = None if error is None else f"{type(error).__name__}: {text_of(error)}"
-        return EpochEnd(self.number, cause, asked, waited, text)
+        if request is None or now is None:
+            return EpochEnd(self.number, cause, error=error)
+        asked_ns = request - self.recorder.origin_ns
+        return EpochEnd(self.number, cause, asked_ns, now - request, error)
 
 
 class StageRecorder:
@@ -531,7 +519,7 @@ class StageRecorder:
         self._origin_ns = time.perf_counter_ns()
         self._stages: LoaderStages | None = None
         self._is_open = True
-        self._failure: StageNote | None = None
+        self._notes: list[StageNote] = []
         self._guard = Guard(self._give_up)
         with self._guard:
             self._stages = inside()
@@ -563,12 +551,13 @@ class StageRecorder:
 
     def take(self) -> list[Line]:
         """What was found since the last call; its moments count from when this was made."""
-        lines: list[Line] = []
+        found: list[Line] = []
         if self._stages is not None and not self._guard.has_tripped:
             with self._guard:
-                lines = [self._line(data) for data in self._stages.take()]
-        failure, self._failure = self._failure, None
-        return lines if failure is None else [*lines, self._line(failure)]
+                found = [self._line(data) for data in self._stages.take()]
+        notes, self._notes = self._notes, []
+        found += map(self._line, notes)
+        return [line for line in found if not isinstance(line, log_lines.StageTimes) or line.batch]
 
     def close(self) -> None:
         """Leave the loader as it was; what was found until now can still be taken."""
@@ -581,10 +570,11 @@ class StageRecorder:
         """A line of the run log. Raises RunLogError for one that would make it unreadable."""
         if isinstance(data, StageNote):
             return Event(time.perf_counter_ns() - self._origin_ns, data.message, data.kind)
-        line = since(data, self._origin_ns)
-        decode(encode(line))
+        line = log_lines.since(data, self._origin_ns)
+        log_lines.decode(log_lines.encode(line))
         return cast("Line", line)
 
     def _give_up(self, error: Exception) -> None:
-        self._failure = StageNote(f"the loader is not looked into any more ({in_words(error)})")
+        why = f"the loader is not looked into any more ({in_words(error)})"
+        self._notes.append(StageNote(why))
         self.close()

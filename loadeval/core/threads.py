@@ -177,18 +177,17 @@ class LogQueue:
     """The lines of a run that are not in its file; all of them where it has none.
 
     They come from a training, which never waits, and other threads write them to `log`. A file that
-    stalls gets them later. `is_broken` is True where there is no file, or once it takes no more.
+    stalls gets them later, and one that takes no more none.
     """
 
     def __init__(self, log: RunLog | None) -> None:
         self.log = log
-        self.is_broken = log is None
         self._written_bytes = 0 if log is None else log.written_bytes
         self._waiting: deque[bytes] = deque()
         self._of_pipe: list[bytes] = []  # which cannot be read back
         self._writing = threading.Lock()
         self._moving = threading.RLock()
-        self._is_ended = False
+        self._is_broken = self._is_ended = log is None
 
     def put(self, text: bytes) -> None:
         """Let the `text` of a line be written."""
@@ -203,32 +202,30 @@ class LogQueue:
 
     def write(self, patience_s: float = 0.0) -> bool:
         """Write what waits; False where another thread does so, or hangs in it, for that long."""
+        log = self.log
+        if log is None:
+            return True
         if not self._writing.acquire(timeout=patience_s):
             return False
         try:
-            while self._waiting and not self.is_broken and self.log is not None:
-                self._append(self.log, list(self._waiting.copy()))
-        finally:
-            self._writing.release()
-        return True
-
-    def _append(self, log: RunLog, texts: list[bytes]) -> None:
-        try:
-            # It is one call: after each of them a thread waits for Python's lock.
-            log.append(b"".join(texts))
+            while self._waiting and not self._is_broken:
+                texts = list(self._waiting.copy())
+                # It is one call: after each of them a thread waits for Python's lock.
+                log.append(b"".join(texts))
+                _stalling.discard(log.path.parent)
+                with self._moving:
+                    self._written_bytes = log.written_bytes
+                    self._of_pipe += [] if log.is_file else texts
+                    for _ in texts:
+                        self._waiting.popleft()
         except OSError as error:
-            self.is_broken = True
+            self._is_broken = True
             log.close()
             if not log.is_overwritten:  # as was asked for
                 warn_once(log.path, BROKEN, why(error))
-            return
-        _stalling.discard(log.path.parent)
-        with self._moving:
-            self._written_bytes += sum(map(len, texts))
-            if not log.is_file:
-                self._of_pipe += texts
-            for _ in texts:
-                self._waiting.popleft()
+        finally:
+            self._writing.release()
+        return True
 
     def end(self) -> None:
         """Write what waits, and close the file; a file that stalls is not waited for long."""
@@ -242,7 +239,7 @@ class LogQueue:
                 log.close()
 
         folder = log.path.parent
-        if not within(patience_s(folder), LOG_THREAD, write_and_close) and not self.is_broken:
+        if not within(patience_s(folder), LOG_THREAD, write_and_close) and not self._is_broken:
             _stalling.add(folder)
             warn_once(log.path, LEFT, STALLS)
 
@@ -322,9 +319,7 @@ class MetricsReader:
         self, probes: Probes, clock: Callable[[], int], origin_ns: int, threads: BackgroundThreads
     ) -> None:
         self._interval_s = probes.interval_s
-        self._interval_ns = int(probes.interval_s * 1e9)
-        self._clock = clock
-        self._origin_ns = origin_ns
+        self._clock, self._origin_ns = clock, origin_ns
         self._threads = threads
         self._due_ns: int | None = None
         self._waiting = list(probes.probes)
@@ -339,16 +334,18 @@ class MetricsReader:
         """Start the thread once an interval has passed since the first call or last reading."""
         if not (self._waiting or self._open):
             return
-        now_ns = self._clock()
         if self._due_ns is None:
-            self._due_ns = now_ns + self._interval_ns
-        if now_ns >= self._due_ns:
+            self._set_due()
+        elif self._clock() >= self._due_ns:
             self._threads.start(PROBES_THREAD, self.tick, self._interval_s, at_once=True)
+
+    def _set_due(self) -> None:
+        self._due_ns = self._clock() + int(self._interval_s * 1e9)
 
     @property
     def can_pause(self) -> bool:
         """Whether `look` makes a difference."""
-        return not all(_is_light(probe) for probe in (*self._waiting, *self._open))
+        return not all(map(is_light, (*self._waiting, *self._open)))
 
     def look(self, on: bool) -> None:
         """Read all probes from now on, or the light ones alone."""
@@ -360,37 +357,35 @@ class MetricsReader:
             return
         try:
             waiting, self._waiting = self._waiting, []
-            for probe in waiting:
-                self._attempt(probe, self._opened)
-            for probe in list(self._open):
-                self._attempt(probe, self._read_if_due)
+            for probe in (*waiting, *self._open):
+                self._ask(probe)
             self._ticks += 1
         finally:
             self._lock.release()
-        self._due_ns = self._clock() + self._interval_ns
+        self._set_due()
 
     def mark(self) -> None:
         """Read each open probe now, so that its next means cover the time from here on."""
-        if self._open and not (self._was_late and self._lock.locked()):
-            self._was_late = not within(LONGEST_MARK_S, PROBES_THREAD, self._read_at_mark)
 
-    def _read_at_mark(self) -> None:
-        with self._lock:
-            for probe in list(self._open):
-                if getattr(probe, "at_edges", True):
-                    self._attempt(probe, self._read)
+        def read() -> None:
+            with self._lock:
+                for probe in list(self._open):
+                    self._ask(probe, is_edge=True)
+
+        if self._open and not (self._was_late and self._lock.locked()):
+            self._was_late = not within(LONGEST_MARK_S, PROBES_THREAD, read)
 
     def close(self) -> None:
         """Close all probes; stop the threads first."""
+
+        def close_all() -> None:
+            with self._lock:
+                while self._open:
+                    _close(self._open.pop(0))
+
         self._waiting = []
         if self._open:
-            within(LONGEST_CLOSE_S, PROBES_THREAD, self._close_all)
-
-    def _close_all(self) -> None:
-        with self._lock:
-            probes, self._open = self._open, []
-            for probe in probes:
-                _close(probe)
+            within(LONGEST_CLOSE_S, PROBES_THREAD, close_all)
 
     def take(self) -> list[Readings | Event]:
         """What was read, and what ended, since the last call."""
@@ -403,48 +398,36 @@ class MetricsReader:
         lines: list[Readings | Event] = []
         for (probe, subject), rows in tables.items():
             names = dict.fromkeys(name for *_, values in rows for name in values)
-            columns = {name: [_known(values.get(name)) for *_, values in rows] for name in names}
+            columns = {name: [values.get(name) for *_, values in rows] for name in names}
             lines.append(Readings(probe, subject, [time_ns for _, _, time_ns, _ in rows], columns))
         return [*lines, *notices]
 
-    def _opened(self, probe: Probe) -> None:
-        probe.open()
-        self._open.append(probe)
-
-    def _read_if_due(self, probe: Probe) -> None:
-        if self._ticks % probe.every == 0 and (not self._is_paused or _is_light(probe)):
-            self._read(probe)
-
-    def _read(self, probe: Probe) -> None:
-        quantities = probe.read()
-        now_ns = self._clock() - self._origin_ns
-        for subject, values in quantities.items():
-            if isinstance(values, str):
-                self._ended(probe.name, _text(subject), values)
-            else:
-                row = {
-                    _text(name): None if value is None else float(value)
-                    for name, value in values.items()
-                }
-                self._readings.append((probe.name, _text(subject), now_ns, row))
-
-    def _attempt(self, probe: Probe, work: Callable[[Probe], None]) -> None:
+    def _ask(self, probe: Probe, *, is_edge: bool = False) -> None:
+        """Open `probe` if it is not open, and read it if it is due; what it raises ends it."""
         try:
-            _text(probe.name)
-            work(probe)
-        except ProbeError as error:
-            reason = str(error)
+            name = _text(probe.name)
+            if probe not in self._open:
+                probe.open()
+                self._open.append(probe)
+            is_due = self._ticks % probe.every == 0 and (not self._is_paused or is_light(probe))
+            if getattr(probe, "at_edges", True) if is_edge else is_due:
+                quantities = probe.read()
+                now_ns = self._clock() - self._origin_ns
+                for subject, values in quantities.items():
+                    if isinstance(values, str):
+                        self._ended(name, _text(subject), values)
+                    else:
+                        row = {_text(each): _number(value) for each, value in values.items()}
+                        self._readings.append((name, _text(subject), now_ns, row))
         except BaseException as error:  # noqa: BLE001 - on a thread of ours it would end only that
-            reason = f"{type(error).__name__}: {error}"
-        else:
-            return
-        name = str(getattr(probe, "name", type(probe).__name__))
-        if probe in self._open:
-            self._open.remove(probe)
-            self._ended(name, "", reason)
-            _close(probe)
-        else:
-            self._notices.append(Readings(name, "", [], {}, reason))
+            kind = "" if isinstance(error, ProbeError) else f"{type(error).__name__}: "
+            name, reason = str(getattr(probe, "name", type(probe).__name__)), f"{kind}{error}"
+            if probe in self._open:
+                self._open.remove(probe)
+                self._ended(name, "", reason)
+                _close(probe)
+            else:
+                self._notices.append(Readings(name, "", [], {}, reason))
 
     def _ended(self, probe: str, subject: str, reason: str) -> None:
         now_ns = self._clock() - self._origin_ns
@@ -465,10 +448,12 @@ def _text(name: object) -> str:
     return name
 
 
-def _known(value: float | None) -> float | None:
-    """None for what a log cannot hold."""
-    return value if value is not None and abs(value) <= LARGEST_VALUE else None
+def _number(value: float | None) -> float | None:
+    """What a probe has read; None for what a log cannot hold."""
+    number = None if value is None else float(value)
+    return number if number is not None and abs(number) <= LARGEST_VALUE else None
 
 
-def _is_light(probe: Probe) -> bool:
+def is_light(probe: Probe) -> bool:
+    """Whether `probe` is read in all blocks of an alternating run."""
     return getattr(probe, "is_light", False)

@@ -243,7 +243,7 @@ def _growing(c: Context, subject: str, do: Do) -> Finding | None:
     return Finding(f"The memory of the {whose} grows by {rises}.", [do])
 
 
-@rule("padding", source="masks, lengths or token ids of batches; Theil-Sen slope of their steps")
+@rule("padding", source="masks or lengths of batches; Theil-Sen slope of their steps")
 def padding(c: Context) -> Finding | None:
     """Much of the batches is padding, and steps take longer for it. It is not lost to loading.
 
@@ -252,7 +252,7 @@ def padding(c: Context) -> Finding | None:
     """
     told = padding_of(c.run)
     if told is None:
-        raise Skip("no batch told its padding: a mask, lengths, or token ids")
+        raise Skip("no batch told its padding: a mask or lengths")
     gain = None
     if told.saved_ns is not None and told.step_ns is not None and len(c.rows):
         gain = told.saved_ns.value / (told.step_ns + float(c.batches.wait_ns.mean()))

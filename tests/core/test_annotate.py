@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from loadeval import LoaderEvaluator, UsageError
 from loadeval.data.run import ARMS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -83,29 +81,6 @@ def test_alternate_has_the_ranges_of_each_batch_under_its_arm(trace: Trace) -> N
         assert counts[f"loadeval.step {arm}"] == np.count_nonzero(steps.arm == number) > 0
         assert counts[f"loadeval.wait {arm}"] - counts[f"loadeval.step {arm}"] in {0, 1}
     assert counts["loadeval.switch"] > 0
-
-
-def test_ranges_do_not_overlap_and_hold_what_happens_in_them(trace: Trace) -> None:
-    """What the loader does is in a wait, and what training does is in a step."""
-    for number in LoaderEvaluator(loader_of_three, annotate="torch"):
-        with record_function("train"):
-            torch.full((2,), number)
-    trace.stop()
-    ranges = trace.ranges()
-    assert all(end <= begin for (_, _, end), (_, begin, _) in pairwise(ranges))
-    for inner, outer in (("read", "loadeval.wait"), ("train", "loadeval.step")):
-        around = [span for span in ranges if span[0].startswith(outer)]
-        inside = trace.ranges(inner)
-        assert len(inside) == 3
-        for _, begin, end in inside:
-            assert any(first <= begin and end <= last for _, first, last in around)
-
-
-def loader_of_three() -> Iterator[int]:
-    for number in range(3):
-        with record_function("read"):
-            torch.full((2,), number)
-        yield number
 
 
 def mark(name: str) -> None:

@@ -107,18 +107,16 @@ def nested() -> torch.Tensor:
         lambda: DOUBLES[0, 0],
         lambda: FLOATS[0, 0],
         lambda: FLOATS[:, :, :1].expand(FLOATS.shape),
-        lambda: np.ma.masked_array(DOUBLES),
         lambda: DOUBLES.astype(object),
         lambda: FLOATS.as_subclass(Subclass),
         FLOATS.to_sparse,
         lambda: FLOATS.to("meta"),
         lambda: torch.quantize_per_tensor(FLOATS.repeat(4, 1, 1, 1), 1.0, 0, torch.quint8),
-        lambda: torch.complex(FLOATS, FLOATS).conj(),
         nested,
     ],
     ids=[
-        *("small array", "small tensor", "expanded", "masked", "objects"),
-        *("subclass", "sparse", "meta", "quantized", "conjugate", "nested"),
+        *("small array", "small tensor", "expanded", "objects"),
+        *("subclass", "sparse", "meta", "quantized", "nested"),
     ],
 )
 def test_other_leaves_are_copied_as_their_library_does(
@@ -147,11 +145,9 @@ class Pinned(SimpleNamespace):
         return Pinned(pinned=True)
 
 
-@pytest.mark.parametrize("module", [None, SimpleNamespace()], ids=["absent", "being imported"])
-def test_copies_need_no_torch(
-    module: Any, regions: Regions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "torch", module)
+def test_copies_need_no_torch(regions: Regions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may also be in the middle of being imported."""
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
     assert clone(Pinned(pinned=True)).is_pinned()
     assert not clone(Pinned(pinned=False)).is_pinned()
     assert np.array_equal(clone(DOUBLES), DOUBLES)
@@ -172,14 +168,11 @@ def test_memory_is_used_again(leaf: Any, regions: Regions) -> None:
 @pytest.mark.parametrize(
     ("leaf", "view"),
     [
-        (DOUBLES, lambda copied: copied[1:, 2].view("i8")),
         (DOUBLES, torch.from_numpy),
         (FLOATS, lambda copied: copied.numpy()[1:]),
-        (FLOATS, lambda copied: copied.detach().requires_grad_().T.exp().grad_fn),
     ],
-    ids=["slice", "tensor of an array", "array of a tensor", "graph"],
+    ids=["tensor of an array", "array of a tensor"],
 )
-@pytest.mark.filterwarnings("ignore:The use of `x.T`")
 def test_memory_is_in_use_while_a_view_is(
     leaf: Any, view: Callable[[Any], Any], regions: Regions
 ) -> None:

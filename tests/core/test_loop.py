@@ -197,13 +197,6 @@ def test_an_alternating_epoch_goes_on_too(workers: int, annotate: str | None) ->
         assert all(outcome in before for outcome in expected[: expected.index(error)])
 
 
-def test_errors_in_a_row_come_from_an_alternating_epoch_too() -> None:
-    outcomes = [ValueError(str(i)) if i % 20 in {5, 6} else i for i in range(200)]
-    loader = Scripted(*outcomes)
-    served = read_on(iter(LoaderEvaluator(loader, "alternate", clock=loader.clock)))
-    assert sorted(map(str, served)) == sorted(map(str, outcomes))
-
-
 def test_what_an_error_took_is_waited_for_the_next_batch() -> None:
     """That is from the request that raised to the delivery of the batch behind, and in no step."""
     loader = Scripted(0, 1, ValueError("bad"), 3, 4)
@@ -248,20 +241,6 @@ def test_an_error_ends_the_epoch_for_who_does_not_read_on(tmp_path: Path) -> Non
     assert read_run(tmp_path / "run.jsonl").ends == (end,)
 
 
-@pytest.mark.parametrize("annotate", [None, "torch"])
-@pytest.mark.parametrize("caught_at", [1, 13, 40])
-def test_an_interrupt_while_batches_are_prefetched_ahead_loses_none(
-    caught_at: int, annotate: str | None
-) -> None:
-    """A program that catches Ctrl-C gets the batches that were read, and the rest, unmeasured."""
-    batches = [*range(caught_at), KeyboardInterrupt("Ctrl-C"), *range(caught_at, 60)]
-    loader = Scripted(*batches)
-    evaluator = LoaderEvaluator(loader, "alternate", clock=loader.clock, annotate=annotate)
-    served = read_on(iter(evaluator))
-    assert [outcome for outcome in served if outcome != "Ctrl-C"] == list(range(60))
-    assert len(served) == 61
-
-
 def test_an_error_while_the_loader_is_stopped_for_replay_passes_through() -> None:
     stopped = 0
 
@@ -290,16 +269,3 @@ def test_what_is_read_of_the_loaders_iterator_is_passed_on() -> None:
     assert not hasattr(epoch, "send")
     assert epoch
     list(epoch)
-
-
-def test_no_attribute_of_the_loaders_iterator_is_hidden() -> None:
-    class Epoch(map):  # type: ignore[type-arg]  # of anything
-        source = "files"
-
-    class Loader:
-        def __iter__(self) -> Epoch:
-            return Epoch(str, [1])
-
-    epoch: Any = iter(LoaderEvaluator(Loader()))
-    assert epoch.source == "files"
-    assert list(epoch) == ["1"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import UserDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadeval.core.padding import MOST_BYTES, MOST_NODES, Padding, padding_of
+from loadeval.core.counting import MOST_BYTES, MOST_NAMES, Padding, padding_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,25 +27,16 @@ class Example(NamedTuple):
     lengths: Any
 
 
-@dataclass
-class Encoded:
-    tokens: Any
-    mask: Any
-
-
 FORMS: dict[str, Any] = {
     "attention mask": {"input_ids": IDS, "attention_mask": HELD.long()},
-    "UserDict": UserDict({"input_ids": IDS, "attention_mask": HELD.int()}),
     "NumPy": {"attention_mask": HELD.numpy()},
     "padding on the left": {"attention_mask": HELD.flip(1)},
-    "dataclass": Encoded(IDS, HELD),
     "key padding mask": {"src": IDS, "src_key_padding_mask": ~HELD},
     "lengths": {"x": IDS, "lengths": LENGTHS},
     "lengths in a list": {"x": IDS, "input_lengths": LENGTHS.tolist()},
     "named tuple": Example(IDS, LENGTHS),
     "time first": {"x": IDS.T, "seq_lens": LENGTHS},
     "nested": {"net_input": {"src_tokens": IDS, "src_lengths": LENGTHS}, "ntokens": 21},
-    "token ids": {"labels": LENGTHS, "input_ids": IDS},
 }
 
 
@@ -71,21 +60,6 @@ def test_a_spectrogram_is_padded_in_time() -> None:
         assert padding_of({"x": torch.zeros(shape), "lengths": lengths}) == expected
 
 
-@pytest.mark.parametrize(
-    ("ids", "padded"),
-    [
-        ([[5, 6, 7, 2], [8, 9, 4, 2]], 0),  # each ends with the same token, once
-        ([[5, 6, 7, 2], [8, 2, 0, 0]], 2),
-        ([[5, 6, 7, 8], [0, 0, 0, 0]], 4),
-        ([[5, 6, 7, 8], [9, 4, 3, 1]], 0),
-    ],
-)
-def test_an_end_of_tokens_that_are_alike_is_padding(ids: list[list[int]], padded: int) -> None:
-    padding = padding_of({"input_ids": torch.tensor(ids)})
-    assert padding is not None
-    assert padding.padded == padded
-
-
 class Failing:
     """What fails when it is looked at."""
 
@@ -97,6 +71,7 @@ IMAGES = torch.zeros(8, 3, 16, 16)
 GENERATOR = torch.Generator().manual_seed(0)
 SOME = torch.rand(8, 80, generator=GENERATOR) < 0.1
 UNTOLD: dict[str, Any] = {
+    "token ids": {"labels": LENGTHS, "input_ids": IDS},
     "images and labels": (IMAGES, torch.arange(8)),
     "masked patches": {"pixels": IMAGES, "mask": SOME},
     "places that differ": {"padding_mask": torch.tensor([[0, 1], [1, 0]])},
@@ -105,7 +80,7 @@ UNTOLD: dict[str, Any] = {
     "lengths of nothing": {"x": torch.zeros(9, 2, 3), "lengths": LENGTHS},
     "a mask on no CPU": {"attention_mask": HELD.to("meta")},
     "a large mask": {"attention_mask": torch.ones(1, dtype=torch.uint8).expand(2, MOST_BYTES)},
-    "far inside": [{"name": "a"}] * MOST_NODES + [{"attention_mask": HELD}],
+    "far inside": [{"name": "a"}] * MOST_NAMES + [{"attention_mask": HELD}],
     "text": "text",
     "failing": {"attention_mask": Failing()},
 }
@@ -130,16 +105,13 @@ def test_a_tensor_can_be_changed_as_before(changed: Callable[[torch.Tensor], obj
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=9), st.integers(0, 9))
 def test_all_ways_agree(lengths: list[int], more: int) -> None:
-    """A mask, an inverted one, lengths and token ids tell the same."""
+    """A mask, an inverted one, and lengths tell the same."""
     padded_to = max(lengths) + more
     held = np.arange(padded_to) < np.array(lengths)[:, None]
     expected = Padding(held.size, int((~held).sum()), padded_to, max(lengths))
-    ids = np.where(held, np.arange(1, padded_to + 1), 0)
     for batch in (
         {"attention_mask": held},
         {"key_padding_mask": ~held},
         {"x": np.zeros(held.shape), "lengths": np.array(lengths)},
     ):
         assert padding_of(batch) == expected
-    if expected.padded > 1 and held[:, -1].sum() < len(lengths) and (~held).sum(1).max() > 1:
-        assert padding_of({"input_ids": ids}) == expected

@@ -160,9 +160,7 @@ def test_what_is_found_is_in_the_run(tmp_path: Path, mode: str, logged: bool) ->
         ({"mode": "alternate", "stages": False}, False),
         ({"mode": "log"}, False),
         ({"mode": "log", "stages": True}, True),
-        ({"mode": "replay"}, False),
         ({"mode": "replay", "replay_after": 8}, False),
-        ({"mode": "replay", "stages": False}, False),
     ],
     ids=str,
 )
@@ -273,16 +271,6 @@ def test_a_closed_evaluator_does_not_look_into_the_loader(tmp_path: Path, logged
     assert asked(loader) == ["stages", "begin", "begin", "epoch 0", "close"]
     run = evaluator.recorded()
     assert (run.batches, batches_by_epoch(run)) == (1, {0: [0]})
-
-
-def test_a_run_with_all_its_pairs_leaves_the_loader_as_it_was() -> None:
-    """What follows is not measured, and no epoch begins for the stages."""
-    loader = StagedLoader(600)
-    evaluator = LoaderEvaluator(loader, mode="alternate", pairs=1, clock=loader.clock)
-    train(evaluator, loader.clock, epochs=3)
-    assert asked(loader) == ["stages", "begin", "epoch 0", "close"]
-    evaluator.close()
-    assert loader.said.count("close") == 1
 
 
 @pytest.mark.parametrize("stages", [True, False])

@@ -71,11 +71,11 @@ FLAG = torch.tensor(True)
     ],
 )
 def test_samples_bytes_and_leaves(batch: Any, expected: tuple[int | None, ...]) -> None:
-    assert survey(batch) == expected
+    assert survey(batch)[:3] == expected
 
 
 def test_what_a_container_holds_is_read_past_its_class() -> None:
-    assert survey([Broken(x=torch.zeros(4))]) == (4, 16, 1)
+    assert survey([Broken(x=torch.zeros(4))])[:3] == (4, 16, 1)
     assert IterableAdapter().samples(Broken()) is None
     assert not is_array(Shapeless())
 
@@ -84,7 +84,7 @@ def test_what_a_container_holds_is_read_past_its_class() -> None:
 def test_a_nested_tensor_has_its_bytes() -> None:
     """That of the older kind tells no shape, so it tells no samples."""
     parts = [torch.zeros(2, 3), torch.zeros(4, 3)]
-    assert survey(torch.nested.nested_tensor(parts)) == (None, 72, 1)
+    assert survey(torch.nested.nested_tensor(parts))[:3] == (None, 72, 1)
     assert survey(torch.nested.nested_tensor(parts, layout=torch.jagged))[0] == 2
 
 

@@ -227,7 +227,7 @@ def test_a_failure_is_said_once_in_the_log_too(
     caplog.set_level(logging.DEBUG, "loadeval")
     path = tmp_path / "run.jsonl"
     evaluator = LoaderEvaluator(Loader(), mode, LENGTH, log_file=path)
-    monkeypatch.setattr(evaluator._measurement.recorder, "chunk_filled", fail)
+    monkeypatch.setattr(evaluator._measurement.recorder, "span_ended", fail)
     with fails() as said:
         for _ in range(2):
             assert numbers(evaluator) == list(range(LENGTH))

@@ -114,7 +114,6 @@ def missing(path: Path) -> str:
 @pytest.mark.parametrize(
     ("lie", "reason"),
     [
-        ("no mapping", "AttributeError"),
         ({1: {"level_bytes": 1}}, "TypeError: 1 is a name, where text was expected"),
         ({"it": {"level_bytes": 10**400}}, "OverflowError"),
     ],
