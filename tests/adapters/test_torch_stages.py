@@ -30,12 +30,12 @@ from torch.utils.data._utils import worker as torch_workers
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from loadeval import LoaderEvaluator, StageNote, StageTimes, install
-from loadeval_adapters.torch_trace import channel as torch_channel
+from loadeval_adapters.torch_trace import iterators as torch_iterators
 from loadeval_adapters.torch_trace import kernel
-from loadeval_adapters.torch_trace import stages as torch_stages
 from loadeval_adapters.torch_trace import worker as torch_worker
-from loadeval_adapters.torch_trace.code import CodeSampler, short_switches
-from loadeval_adapters.torch_trace.iterators import Epoch, WithWorkers
+from loadeval_adapters.torch_trace.channel import Channel
+from loadeval_adapters.torch_trace.code import Activity, CodeSampler, short_switches
+from loadeval_adapters.torch_trace.iterators import DataLoaderStages, Epoch, WithWorkers, lines_of
 from loadeval_adapters.torch_trace.transforms import Transforms
 from tests.adapters import stage_datasets as some
 from tests.adapters.stage_datasets import needs_in_order, stateful
@@ -151,12 +151,15 @@ def test_a_stateful_loader_is_resumed() -> None:
 
 def test_what_was_pinned_before_looking_began_is_told() -> None:
     loader = DataLoader(Tensors, batch_size=8, num_workers=1)
-    batches, epoch = iter(loader), Epoch()
-    watched = WithWorkers(batches, print, None, {0: (1, 2, 3)})
+    batches, epoch, watched = iter(loader), Epoch(), WithWorkers(print, None)
+    watched.attach(batches)
     watched.look(True)
-    watched.epoch = epoch
+    watched.serve(epoch)
+    watched._pins[0] = 1, 2, 3
     list(batches)
-    assert watched.times(epoch).pin_ns == [3, None, None, None, None]
+    (stages,) = lines_of(0, epoch.rows)
+    assert isinstance(stages, StageTimes)
+    assert stages.pin_ns == [3, None, None, None, None]
 
 
 class SlowToBegin(Sampler[int]):
@@ -213,26 +216,26 @@ class TestTransforms:
         assert (stages.transform_calls["shifted"] == 8).all()
 
     def test_other_threads_do_not_count(self) -> None:
-        transforms = Transforms()
-        transform = some.Doubled()
-        transforms.find(SimpleNamespace(transform=transform))
-        assert transform(3) == 6
+        holder = SimpleNamespace(transform=some.Doubled())
+        transforms = Transforms(holder, Activity())
+        transforms.look(on=True)
+        assert holder.transform(3) == 6
+        assert [timer.calls for timer in transforms.timers] == [0]
         transforms.restore()
-        assert transforms.spent[:2] == [0, 0]
 
     def test_no_more_than_twenty_four_are_told_apart(self) -> None:
-        transforms = Transforms()
         doubling = [some.Doubled() for _ in range(60)]
-        transforms.find(SimpleNamespace(transforms=doubling))
-        assert len(transforms.names) == 24
+        transforms = Transforms(SimpleNamespace(transforms=doubling), Activity())
+        transforms.look(on=True)
+        assert len(transforms.timers) == 24
         assert all(transform(2) == 4 for transform in doubling)
         transforms.restore()
 
     def test_everything_is_restored(self) -> None:
         dataset = some.Picky()
         before = list(dataset.transforms)
-        transforms = Transforms()
-        transforms.find(dataset)
+        transforms = Transforms(dataset, Activity())
+        transforms.look(on=True)
         assert any(a is not b for a, b in zip(before, dataset.transforms, strict=True))
         transforms.restore()
         assert all(a is b for a, b in zip(before, dataset.transforms, strict=True))
@@ -240,8 +243,8 @@ class TestTransforms:
 
     def test_what_stands_for_a_function_behaves_as_it(self) -> None:
         holder = SimpleNamespace(transform=some.shifted)
-        transforms = Transforms()
-        transforms.find(holder)
+        transforms = Transforms(holder, Activity())
+        transforms.look(on=True)
         timed = holder.transform
         assert timed is not some.shifted
         assert isinstance(timed, FunctionType)
@@ -252,9 +255,9 @@ class TestTransforms:
 
     @pytest.mark.parametrize("one", [some.Called(), some.called])
     def test_arguments_are_passed_on(self, one: Any) -> None:
-        holder = SimpleNamespace(transform=one)
-        transforms = Transforms()
-        transforms.find(holder)
+        holder, activity = SimpleNamespace(transform=one), Activity()
+        transforms = Transforms(holder, activity)
+        transforms.look(on=True)
         timed = holder.transform
         for _ in range(2):
             assert timed() == ((), {})
@@ -263,9 +266,10 @@ class TestTransforms:
             assert timed(1, x=2) == ((1,), {"x": 2})
             assert timed(x=1) == ((), {"x": 1})
             assert timed(self=1, call=2) == ((), {"self": 1, "call": 2})
-            transforms.thread[0] = threading.get_ident()
+            activity.thread = threading.get_ident()
+        (timer,) = transforms.timers
         transforms.restore()
-        assert transforms.spent[1] == 6
+        assert timer.calls == 6
 
 
 def test_a_line_is_seen_in_its_stage() -> None:
@@ -302,8 +306,9 @@ def test_code_that_keeps_pythons_lock_is_told() -> None:
 
 def sampler_of_this() -> CodeSampler:
     """What looks at this thread, which fetches for ever."""
-    busy, nowhere = [threading.get_ident()], sampler_of_this.__code__
-    return CodeSampler(busy, ["fetch"], nowhere, lambda: None, in_training=True)
+    activity = Activity()
+    activity.thread = threading.get_ident()
+    return CodeSampler(activity, sampler_of_this.__code__, in_training=True)
 
 
 def end(sampler: CodeSampler) -> None:
@@ -352,7 +357,7 @@ class TestReadingFrames:
     def look(self) -> None:
         sampler = sampler_of_this()
         sampler.start(threading.get_ident(), threading.get_native_id())
-        while not sampler.counts["fetch"]["running"]:
+        while not sampler.take():
             pass
         end(sampler)
 
@@ -487,7 +492,7 @@ def test_looking_is_paused_and_goes_on_over_epochs(workers: int) -> None:
             return torch.tensor([self.transform(index), is_timed])
 
     loader = DataLoader(Plain(), batch_size=2, num_workers=workers)
-    stages = torch_stages.DataLoaderStages(lambda loader: loader)
+    stages = DataLoaderStages(lambda loader: loader)
     looks, timed = False, []
     stages.look(looks)
     for number in range(3):
@@ -564,7 +569,7 @@ def test_a_loader_that_makes_no_iterator_of_torchs_can_be_copied_and_pickled() -
 
 def test_a_fork_in_training_keeps_no_rows() -> None:
     loader = DataLoader(Tensors, batch_size=8)
-    stages = torch_stages.DataLoaderStages(lambda loader: loader)
+    stages = DataLoaderStages(lambda loader: loader)
     known = stages.begin(loader)
     batches = iter(loader)
     known(0)
@@ -592,7 +597,7 @@ def test_persistent_workers_that_were_started_before() -> None:
     loader = DataLoader(Tensors, batch_size=8, num_workers=1, persistent_workers=True)
     list(loader)
     run = recorded(loader)
-    assert messages(run) == [torch_stages.STARTED_BEFORE]
+    assert messages(run) == [torch_iterators.STARTED_BEFORE]
     (stages,) = rows_of(run)
     assert (stages.fetch_ns == -1).all()
     assert (stages.delivered_ns > 0).all()
@@ -649,7 +654,7 @@ def test_a_torch_that_fetches_in_its_own_way(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("kind", "method"), [(kernel.Consumption, "since"), (kernel.CallCounter, "stop")]
+    ("kind", "method"), [(kernel.Consumption, "since_start"), (kernel.CallCounter, "stop")]
 )
 def test_a_failure_of_ours_ends_looking_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, kind: type, method: str
@@ -667,5 +672,5 @@ def test_a_failure_of_ours_ends_looking_and_nothing_else(
 
 def test_what_workers_begin_with_can_be_asked_for_anything() -> None:
     """Also before a worker calls it: a library may ask the function for its attributes."""
-    begins = torch_worker.WorkerInit(None, torch_channel.Channel(1, 1, shared=False))
+    begins = torch_worker.WorkerInit(None, Channel(1, 1), counts_calls=False)
     assert getattr(begins, "func", None) is None
