@@ -35,7 +35,12 @@ from loadeval_adapters.torch_trace import kernel
 from loadeval_adapters.torch_trace import worker as torch_worker
 from loadeval_adapters.torch_trace.channel import Channel
 from loadeval_adapters.torch_trace.code import Activity, CodeSampler, short_switches
-from loadeval_adapters.torch_trace.iterators import DataLoaderStages, Epoch, WithWorkers, lines_of
+from loadeval_adapters.torch_trace.iterators import (
+    DataLoaderStages,
+    Epoch,
+    WithWorkers,
+    stage_times,
+)
 from loadeval_adapters.torch_trace.transforms import Transforms
 from tests.adapters import stage_datasets as some
 from tests.adapters.stage_datasets import needs_in_order, stateful
@@ -157,9 +162,7 @@ def test_what_was_pinned_before_looking_began_is_told() -> None:
     watched.serve(epoch)
     watched._pins[0] = 1, 2, 3
     list(batches)
-    (stages,) = lines_of(0, epoch.rows)
-    assert isinstance(stages, StageTimes)
-    assert stages.pin_ns == [3, None, None, None, None]
+    assert stage_times(0, list(epoch.rows)).pin_ns == [3, None, None, None, None]
 
 
 class SlowToBegin(Sampler[int]):

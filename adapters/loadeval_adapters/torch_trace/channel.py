@@ -90,10 +90,10 @@ class Channel:
         content: Record = marshal.loads(text)  # noqa: S302 - a process of this loader wrote it
         return content
 
-    def forget(self) -> None:
-        """Take whatever is told of batches."""
-        for idx in range(self._batches):
-            self._words[self.of_batch(idx) * PLACE // WORD] = NOTHING
+    def take_batches(self) -> list[Record]:
+        """Whatever is told of batches now."""
+        told = [self.take(self.of_batch(idx)) for idx in range(self._batches)]
+        return [known for known in told if known is not None]
 
 
 class Guard:

@@ -81,8 +81,8 @@ class Epoch:
             self.given += 1
 
 
-def lines_of(epoch: int, rows: Sequence[Record]) -> list[Measured]:
-    """The lines of a log for some batches of an epoch."""
+def stage_times(epoch: int, rows: Sequence[Record]) -> StageTimes:
+    """The line of a log for some batches of an epoch."""
     known = {name for row in rows for name, value in row.items() if value is not None}
     columns: dict[str, Any] = {
         name: [row.get(name) for row in rows] for name in StageTimes.COLUMNS if name in known
@@ -93,14 +93,18 @@ def lines_of(epoch: int, rows: Sequence[Record]) -> list[Measured]:
             name: [row.get(key, {}).get(name, (None, None))[place] for row in rows]
             for name in transforms
         }
+    return StageTimes(epoch, **columns)
+
+
+def code_samples(rows: Sequence[Record]) -> list[CodeSamples]:
+    """The lines of code in which workers were seen, by worker and stage."""
     seen: dict[tuple[int | None, Any], dict[str, dict[str, int]]] = {}
     for row in rows:
         for (stage, kind, place), count in row.get("code", {}).items():
             kinds = seen.setdefault((row.get("worker"), stage), {"running": {}, "blocked": {}})
             counts = kinds.setdefault(kind, {})
             counts[place] = counts.get(place, 0) + count
-    code = [CodeSamples(worker, **kinds, stage=stage) for (worker, stage), kinds in seen.items()]
-    return [*code, StageTimes(epoch, **columns)]
+    return [CodeSamples(worker, **kinds, stage=stage) for (worker, stage), kinds in seen.items()]
 
 
 def tensors_in(batch: Any) -> int | None:
@@ -287,6 +291,7 @@ class WithWorkers(WatchedIterator):
         self._not_started = set(range(0 if channel is None else channel.workers))
         self._sent: dict[int, dict[str, int]] = {}
         self._received: dict[int, Record] = {}
+        self._unserved: list[Record] = []
         self._pins_of_queue: dict[int, Pins] = {}
 
     @contextmanager
@@ -400,6 +405,7 @@ class WithWorkers(WatchedIterator):
         super().close()
         if self._channel is not None:
             self._channel.state = CLOSED
+            self._unserved += self._channel.take_batches()
 
     def _pause(self, iterator: Any) -> None:
         super()._pause(iterator)
@@ -411,12 +417,13 @@ class WithWorkers(WatchedIterator):
         self._pins.clear()
         self.index_ns = 0
         if self._channel is not None:
-            self._channel.forget()
+            self._unserved += self._channel.take_batches()
             self._channel.state = LOOKING
 
     def take(self) -> list[Measured]:
-        """How workers started; their notes are passed on."""
-        taken: list[Measured] = []
+        """How workers started, and lines of code of batches that came while nobody looked."""
+        unserved, self._unserved = self._unserved, []
+        taken: list[Measured] = [*code_samples(unserved)]
         channel, epoch = self._channel, self._first
         if channel is None or epoch is None or epoch.number is None:
             return taken
@@ -476,7 +483,7 @@ class DataLoaderStages:
     def look(self, on: bool) -> None:
         """See LoaderStages."""
         self._looks = on
-        for watched in self._iterators:
+        for watched in list(self._iterators):
             watched.look(on)
 
     def begin(self, loader: Any) -> Callable[[int], object]:
@@ -556,7 +563,7 @@ class DataLoaderStages:
                 is_over = not is_alive or watched.epoch is not epoch
                 if epoch.number is not None and epoch.rows:
                     rows = [epoch.rows.popleft() for _ in range(len(epoch.rows))]
-                    measured += lines_of(epoch.number, rows)
+                    measured += [*code_samples(rows), stage_times(epoch.number, rows)]
                 if is_over and not epoch.rows:
                     watched.epochs.remove(epoch)
             if not is_alive and not watched.epochs:
@@ -571,7 +578,7 @@ class DataLoaderStages:
         for loader in list(self._begun.values()):
             if getattr(vars(loader).get(MAKES), "stages", None) is self:
                 del vars(loader)[MAKES]
-        for watched in self._iterators:
+        for watched in list(self._iterators):
             watched.close()
 
 

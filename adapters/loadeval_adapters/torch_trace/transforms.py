@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import get_ident
@@ -18,13 +19,12 @@ from loadeval_adapters.torch_trace.code import Activity
 
 DATASETS = {"dataset", "datasets", "base_dataset", "datapipe", "source_datapipe"}
 """Attributes that hold further datasets, whatever these are."""
-TRANSFORMS = {
-    *("transform", "transforms", "tfm", "tfms", "compose", "augment", "augmentation"),
-    *("augmentations", "aug", "augs", "preprocess", "preprocessor", "preprocessing", "processor"),
-    *("pipeline", "ops", "steps", "tokenizer", "tokenize", "image_processor"),
-    *("feature_extractor", "normalize", "loader", "decode", "decoder", "fn", "func", "lambd"),
-}
-"""Attributes that hold transforms, one or several; others may end with `transform(s)`."""
+TRANSFORMS = re.compile(
+    r".*transforms?|tfms?|compose|augment|augmentations?|augs?|preprocess|preprocessor"
+    r"|preprocessing|processor|image_processor|feature_extractor|tokenizer?|normalize"
+    r"|pipeline|ops|steps|loader|decoder?|fn|func|lambd"
+)
+"""Attributes that hold transforms, one or several."""
 FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, functools.partial)
 MOST_TRANSFORMS = 24
 """How many transforms are timed separately."""
@@ -327,8 +327,7 @@ def _code_name(kind: type) -> str:
 
 
 def _is_named_like_one(name: Any) -> bool:
-    bare = str(name).strip("_")
-    return bare in TRANSFORMS or bare.endswith(("transform", "transforms"))
+    return TRANSFORMS.fullmatch(str(name).strip("_")) is not None
 
 
 def _items(held: Any) -> Iterator[tuple[Any, Any]]:

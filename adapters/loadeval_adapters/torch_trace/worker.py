@@ -79,8 +79,6 @@ class Reading:
         self._slowest: Any = None
         self._place: int | None = None
         self._each: Any = ()
-        with suppress(Exception):  # it can be iterated, and perhaps no more
-            self._samples = len(index)
 
     def begin(self) -> None:
         """Put into place what notes; not where torch's fetch is not as expected."""
@@ -91,13 +89,11 @@ class Reading:
             self._slowest = self._place = held.get(PLACE, 0)
             if self._is_batch:
                 self._each, self.indices = range(self._place, self._place + len(index)), self
-            else:
-                self._samples = None
         elif not self._is_batch:
             self._slowest = index
             self._samples = len(index) if isinstance(index, (list, tuple)) else 1
         else:
-            unrolled = []
+            self._samples, unrolled = _length(index), []
             while type(dataset) is Subset:
                 unrolled.append(dataset.indices)
                 dataset = dataset.dataset
@@ -141,8 +137,9 @@ class Reading:
         read_ns = self.read_ns or end_ns
         times = {"fetch_start_ns": start_ns, "fetch_ns": read_ns - start_ns}
         times["collate_ns"] = end_ns - read_ns
-        if self._samples is not None:
-            times["samples"] = self._samples
+        samples = self._samples if self.read_ns else _length(self.indices)
+        if samples is not None:
+            times["samples"] = samples
         if self._slowest_ns is not None:
             times["slowest_ns"] = self._slowest_ns
         with suppress(Exception):  # it is no number, and a user's class may raise anything
@@ -150,6 +147,12 @@ class Reading:
             if 0 <= number < LARGEST_INDEX:
                 times["slowest_index"] = number
         return times
+
+
+def _length(index: Any) -> int | None:
+    with suppress(Exception):  # it can be iterated, and perhaps no more
+        return len(index)
+    return None
 
 
 class Tracer:
