@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import inspect
 import math
 import mmap
 import multiprocessing
@@ -19,7 +18,6 @@ import warnings
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,7 +39,6 @@ from loadeval_adapters.torch_trace.iterators import (
     WithWorkers,
     stage_times,
 )
-from loadeval_adapters.torch_trace.transforms import Transforms
 from tests.adapters import stage_datasets as some
 from tests.adapters.stage_datasets import needs_in_order, stateful
 from tests.runs.tables import rows_of
@@ -206,73 +203,14 @@ def test_batches_that_overtake_one_another() -> None:
     assert stages.slowest_index.tolist() == served
 
 
-class TestTransforms:
-    """Names and times of transforms."""
-
-    def test_names_are_those_that_a_user_knows(self) -> None:
-        run = recorded(DataLoader(some.Picky(), batch_size=8, num_workers=1))
-        (stages,) = rows_of(run)
-        assert list(stages.transform_ns) == [
-            *("Slotted", "abs", "shifted", "shifted (2)", "Doubled"),
-            *("Doubled (2)", "Registered", "Composed.__call__", "Doubled (3)"),
-        ]
-        assert (stages.transform_calls["shifted"] == 8).all()
-
-    def test_other_threads_do_not_count(self) -> None:
-        holder = SimpleNamespace(transform=some.Doubled())
-        transforms = Transforms(holder, Activity())
-        transforms.look(on=True)
-        assert holder.transform(3) == 6
-        assert [timer.calls for timer in transforms.timers] == [0]
-        transforms.restore()
-
-    def test_no_more_than_twenty_four_are_told_apart(self) -> None:
-        doubling = [some.Doubled() for _ in range(60)]
-        transforms = Transforms(SimpleNamespace(transforms=doubling), Activity())
-        transforms.look(on=True)
-        assert len(transforms.timers) == 24
-        assert all(transform(2) == 4 for transform in doubling)
-        transforms.restore()
-
-    def test_everything_is_restored(self) -> None:
-        dataset = some.Picky()
-        before = list(dataset.transforms)
-        transforms = Transforms(dataset, Activity())
-        transforms.look(on=True)
-        assert any(a is not b for a, b in zip(before, dataset.transforms, strict=True))
-        transforms.restore()
-        assert all(a is b for a, b in zip(before, dataset.transforms, strict=True))
-        assert "__wrapped__" not in vars(some.Registered.__call__)
-
-    def test_what_stands_for_a_function_behaves_as_it(self) -> None:
-        holder = SimpleNamespace(transform=some.shifted)
-        transforms = Transforms(holder, Activity())
-        transforms.look(on=True)
-        timed = holder.transform
-        assert timed is not some.shifted
-        assert isinstance(timed, FunctionType)
-        assert inspect.signature(timed) == inspect.signature(some.shifted)
-        assert pickle.loads(pickle.dumps(timed)) is some.shifted
-        transforms.restore()
-        assert holder.transform is some.shifted
-
-    @pytest.mark.parametrize("one", [some.Called(), some.called])
-    def test_arguments_are_passed_on(self, one: Any) -> None:
-        holder, activity = SimpleNamespace(transform=one), Activity()
-        transforms = Transforms(holder, activity)
-        transforms.look(on=True)
-        timed = holder.transform
-        for _ in range(2):
-            assert timed() == ((), {})
-            assert timed(1) == ((1,), {})
-            assert timed(1, 2) == ((1, 2), {})
-            assert timed(1, x=2) == ((1,), {"x": 2})
-            assert timed(x=1) == ((), {"x": 1})
-            assert timed(self=1, call=2) == ((), {"self": 1, "call": 2})
-            activity.thread = threading.get_ident()
-        (timer,) = transforms.timers
-        transforms.restore()
-        assert timer.calls == 6
+def test_transforms_have_the_names_that_a_user_knows() -> None:
+    run = recorded(DataLoader(some.Picky(), batch_size=8, num_workers=1))
+    (stages,) = rows_of(run)
+    assert list(stages.transform_ns) == [
+        *("Slotted", "abs", "shifted", "shifted (2)", "Doubled"),
+        *("Doubled (2)", "Registered", "Composed.__call__", "Doubled (3)"),
+    ]
+    assert (stages.transform_calls["shifted"] == 8).all()
 
 
 def test_a_line_is_seen_in_its_stage() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import pickle
 import random
 import threading
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -159,6 +161,52 @@ class TestWhatIsTimed:
         assert names(transforms) == ["Doubled", "shifted", "Composed.__call__"]
         assert [timer.calls for timer in transforms.timers] == [1, 1, 1]
         assert all(timer.ns > 0 for timer in transforms.timers)
+
+    def test_no_more_than_twenty_four_are_told_apart(
+        self, found: Callable[..., Transforms]
+    ) -> None:
+        doubling = [some.Doubled() for _ in range(60)]
+        assert len(names(found(doubling))) == 24
+        assert all(transform(2) == 4 for transform in doubling)
+
+    def test_other_threads_do_not_count(self, found: Callable[..., Transforms]) -> None:
+        transform = some.Doubled()
+        (timer,) = found(transform).timers
+        thread = threading.Thread(target=transform, args=(3,))
+        thread.start()
+        thread.join()
+        assert timer.calls == 0
+
+
+class TestWhatStandsForAFunction:
+    """It behaves as the function does."""
+
+    def test_it_looks_like_it(self, found: Callable[..., Transforms]) -> None:
+        held = [some.shifted]
+        transforms = found(held)
+        (timed,) = held
+        assert timed is not some.shifted
+        assert isinstance(timed, FunctionType)
+        assert inspect.signature(timed) == inspect.signature(some.shifted)
+        assert pickle.loads(pickle.dumps(timed)) is some.shifted
+        transforms.restore()
+        assert held[0] is some.shifted
+
+    @pytest.mark.parametrize("one", [some.Called(), some.called])
+    def test_it_passes_arguments_on(self, found: Callable[..., Transforms], one: Any) -> None:
+        """So does a class that is timed; in a thread that fetches, and in others."""
+        held = [one]
+        transforms = found(held)
+        for thread in (0, threading.get_ident()):
+            transforms.activity.thread = thread
+            assert held[0]() == ((), {})
+            assert held[0](1) == ((1,), {})
+            assert held[0](1, 2) == ((1, 2), {})
+            assert held[0](1, x=2) == ((1,), {"x": 2})
+            assert held[0](x=1) == ((), {"x": 1})
+            assert held[0](self=1, call=2) == ((), {"self": 1, "call": 2})
+        (timer,) = transforms.timers
+        assert timer.calls == 6
 
 
 class TestOddObjects:

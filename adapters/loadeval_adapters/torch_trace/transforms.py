@@ -68,7 +68,8 @@ class Transforms:
         self.timers: list[Timer] = []
         self.is_sizing = True
         self.sized: dict[str, list[tuple[int, int]]] = {}
-        self._dataset, self._activity, self._in_training = dataset, activity, in_training
+        self.activity = activity
+        self._dataset, self._in_training = dataset, in_training
         self._is_searched = False
         self._to_look_at = MOST_LOOKED_AT
         self._inside_ns = 0
@@ -225,7 +226,7 @@ class Transforms:
         A copy that a dataset makes of a transform counts as the first one of its class. What is
         transformed is the argument in that `place`: 0, or 1 of a method.
         """
-        activity = self._activity
+        activity = self.activity
 
         def timed(*args: Any, **kwargs: Any) -> Any:
             if get_ident() != activity.thread:
