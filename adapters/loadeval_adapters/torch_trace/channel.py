@@ -81,7 +81,7 @@ class Channel:
         """What a place has, once; None if that is nothing, or another number's."""
         word = place * PLACE // WORD
         present, start = self._words[word], (word + 2) * WORD
-        if present == NOTHING or number not in {None, present}:
+        if present == NOTHING or (number is not None and number != present):
             return None
         text = bytes(self._bytes[start : start + self._words[word + 1]])
         if self._words[word] != present:  # in_order=False lets a batch overtake so many others

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from multiprocessing import queues
 from threading import get_ident, get_native_id
 from time import perf_counter_ns
@@ -71,8 +70,8 @@ class Reading:
     def __init__(self, fetcher: Any, index: Any, activity: Activity) -> None:
         self.indices = index
         self.read_ns = 0
-        self._held = vars(fetcher)
-        self._activity = activity
+        self._fetcher, self._activity = fetcher, activity
+        self._held: dict[str, Any] = {}
         self._before: dict[str, Any] = {}
         self._samples: int | None = None
         self._slowest_ns: int | None = None
@@ -82,7 +81,8 @@ class Reading:
 
     def begin(self) -> None:
         """Put into place what notes; not where torch's fetch is not as expected."""
-        held, index = self._held, self.indices
+        held, index = vars(self._fetcher), self.indices
+        self._held = held
         dataset, self._is_batch = held["dataset"], held["auto_collation"]
         before = {"dataset": dataset, "collate_fn": held["collate_fn"]}
         if "dataset_iter" in held:
@@ -142,17 +142,20 @@ class Reading:
             times["samples"] = samples
         if self._slowest_ns is not None:
             times["slowest_ns"] = self._slowest_ns
-        with suppress(Exception):  # it is no number, and a user's class may raise anything
+        try:
             number = int(operator.index(self._slowest))
-            if 0 <= number < LARGEST_INDEX:
-                times["slowest_index"] = number
+        except Exception:  # noqa: BLE001 - it is no number, and a user's class may raise anything
+            return times
+        if 0 <= number < LARGEST_INDEX:
+            times["slowest_index"] = number
         return times
 
 
 def _length(index: Any) -> int | None:
-    with suppress(Exception):  # it can be iterated, and perhaps no more
+    try:
         return len(index)
-    return None
+    except Exception:  # noqa: BLE001 - it can be iterated, and perhaps no more
+        return None
 
 
 class Tracer:
