@@ -83,6 +83,28 @@ def test_each_batch_has_a_row() -> None:
     assert (stages.pin_ns == -1).all()
 
 
+def test_indices_may_be_negative() -> None:
+    """As Python's are; the slowest sample has no number then."""
+    loader = DataLoader(Tensors, batch_size=2, sampler=[-1, -2, -3, -4], num_workers=1)
+    run = recorded(loader)
+    (stages,) = rows_of(run)
+    assert messages(run) == []
+    assert stages.samples.tolist() == [2, 2]
+    assert (stages.slowest_ns >= 0).all()
+    assert (stages.slowest_index == -1).all()
+
+
+def test_what_is_told_of_a_batch_is_taken_once_and_for_that_batch() -> None:
+    channel = Channel(1, batches=4)
+    for idx in (2, 6):  # of one place: the later one is there
+        channel.tell(channel.of_batch(idx), idx, {"fetch_ns": idx})
+    assert channel.take(channel.of_batch(2), 2) is None
+    assert channel.take(channel.of_batch(6), 6) == {"fetch_ns": 6}
+    assert channel.take_batches() == []
+    with pytest.raises(ValueError, match="too many for one batch"):
+        channel.tell(channel.of_batch(1), 1, {"code": "x" * 10_000})
+
+
 def test_three_epochs_of_persistent_workers() -> None:
     loader = DataLoader(Tensors, batch_size=8, num_workers=2, persistent_workers=True)
     run = recorded(loader, epochs=3)
@@ -153,13 +175,13 @@ def test_a_stateful_loader_is_resumed() -> None:
 
 def test_what_was_pinned_before_looking_began_is_told() -> None:
     loader = DataLoader(Tensors, batch_size=8, num_workers=1)
-    batches, epoch, watched = iter(loader), Epoch(), WithWorkers(print, None)
+    batches, watched = iter(loader), WithWorkers(print, None)
     watched.attach(batches)
     watched.look(True)
-    watched.serve(epoch)
+    watched.serve(Epoch())
     watched._pins[0] = 1, 2, 3
     list(batches)
-    assert stage_times(0, list(epoch.rows)).pin_ns == [3, None, None, None, None]
+    assert stage_times(0, [row for _, row in watched.rows]).pin_ns == [3, None, None, None, None]
 
 
 class SlowToBegin(Sampler[int]):

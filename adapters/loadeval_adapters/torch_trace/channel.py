@@ -21,7 +21,7 @@ CLOSED, LOOKING, PAUSED = range(3)
 WORD, PLACE = 8, 8192
 """Bytes of a number, and of a place. A record takes one or two thousand, as a rule."""
 NOTHING = -1
-LONGEST_REASON = 500
+LONGEST_REASON = 300
 
 
 class Channel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import os
 import threading
@@ -10,6 +9,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from multiprocessing import reduction
 from time import perf_counter_ns
 from types import SimpleNamespace
@@ -62,23 +62,15 @@ _lock = threading.RLock()
 
 
 class Epoch:
-    """What is known of the batches of one epoch, in the order in which the loader gave them."""
+    """An epoch, and how many batches the loader has given in it."""
 
     def __init__(self) -> None:
         self.number: int | None = None
-        self.rows: deque[Record] = deque()
         self.given = 0
-        self._process = os.getpid()
 
     def known(self, number: int) -> None:
         """Called with its number, once its first batch is asked for."""
         self.number = number
-
-    def add(self, row: Record) -> None:
-        """Note the next batch that the loader gave, unless to a fork, of which nobody takes it."""
-        if os.getpid() == self._process:
-            self.rows.append({**row, "batch": self.given})
-            self.given += 1
 
 
 def stage_times(epoch: int, rows: Sequence[Record]) -> StageTimes:
@@ -116,64 +108,62 @@ def tensors_in(batch: Any) -> int | None:
 
 
 class WatchedIterator:
-    """An iterator of a DataLoader that is looked into, and the epochs that it has served.
+    """An iterator of a DataLoader that is looked into; `epoch` is the one that it serves.
 
-    While it is looked into, it has `_hooks` in place of its methods.
+    `rows` has what is known of its batches, in the order in which the loader gave them. While it
+    is looked into, it has `_hooks` in place of its methods.
     """
 
     def __init__(self, note: Note) -> None:
         self.alive: Callable[[], Any] = lambda: None
-        self.epochs: list[Epoch] = []
+        self.epoch: Epoch | None = None
+        self.rows: deque[tuple[Epoch, Record]] = deque()
         self.is_closed = False
         self.index_ns = 0
         self._note = note
         self._looks = False
+        self._process = os.getpid()
         self._guard = Guard(self._fail)
         self._hooks: dict[str, Callable[..., Any]] = {}
 
     def attach(self, iterator: Any) -> None:
         """Look into `iterator`, once `look` says so."""
         self.alive = weakref.ref(iterator)
-        self._hooks["_next_data"] = self._timed_next(type(iterator)._next_data)  # noqa: SLF001 - torch has no public name
+        self._hook("_next_data", self._next)
 
-    @property
-    def epoch(self) -> Epoch | None:
-        """The epoch that it serves."""
-        return self.epochs[-1] if self.epochs and not self.is_closed else None
+    def _hook(self, name: str, timed: Callable[..., Any]) -> None:
+        """Have `timed` called with a method, and with its iterator, in place of the method."""
+        method = getattr(type(self.alive()), name)
+        self._hooks[name] = lambda *args, **kwargs: timed(method, self.alive(), *args, **kwargs)
 
     def serve(self, epoch: Epoch) -> None:
         """The batches from now on are those of this epoch."""
-        self.epochs.append(epoch)
+        self.epoch = epoch
 
-    def _timed_index(self, method: Callable[[Any], Any]) -> Callable[[], Any]:
-        """Count what a method takes as drawing indices for the next batch."""
+    def _draw(self, method: Callable[[Any], Any], iterator: Any) -> Any:
+        """Draw indices, which are the next batch's."""
+        start_ns = perf_counter_ns()
+        try:
+            return method(iterator)
+        finally:
+            self.index_ns += perf_counter_ns() - start_ns
 
-        def timed_index() -> Any:
-            start_ns = perf_counter_ns()
-            try:
-                return method(self.alive())
-            finally:
-                self.index_ns += perf_counter_ns() - start_ns
-
-        return timed_index
-
-    def _timed_next(self, give: Callable[[Any], Any]) -> Callable[[], Any]:
-        def timed_next_data() -> Any:
-            requested_ns = perf_counter_ns()
-            try:
-                batch = give(self.alive())
-            except StopIteration:
-                self._exhausted()
-                raise
-            times = {"requested_ns": requested_ns, "delivered_ns": perf_counter_ns()}
-            times["index_ns"], self.index_ns = self.index_ns, 0
-            with self._guard:
-                known, epoch = self._known_of(batch, times["delivered_ns"]), self.epoch
-                if known is not None and epoch is not None:
-                    epoch.add(times | known)
-            return batch
-
-        return timed_next_data
+    def _next(self, give: Callable[[Any], Any], iterator: Any) -> Any:
+        requested_ns = perf_counter_ns()
+        try:
+            batch = give(iterator)
+        except StopIteration:
+            self._exhausted()
+            raise
+        times = {"requested_ns": requested_ns, "delivered_ns": perf_counter_ns()}
+        times["index_ns"], self.index_ns = self.index_ns, 0
+        with self._guard:
+            known, epoch = self._known_of(batch, times["delivered_ns"]), self.epoch
+            # A fork may read on, of which nobody takes what is known.
+            if known is not None and epoch is not None and os.getpid() == self._process:
+                self.rows.append((epoch, {**times, **known, "batch": epoch.given}))
+                epoch.given += 1
+        return batch
 
     def _known_of(self, batch: Any, delivered_ns: int) -> Record | None:
         """What is known of the batch that was given last."""
@@ -191,14 +181,14 @@ class WatchedIterator:
         if on:
             self._resume(iterator)
             vars(iterator).update(self._hooks)
-            if self.epochs:
-                self.epochs[-1].given = iterator._num_yielded  # noqa: SLF001 - torch has no public name
+            if self.epoch is not None:
+                self.epoch.given = iterator._num_yielded  # noqa: SLF001 - torch has no public name
         else:
             self._pause(iterator)
 
     def close(self) -> None:
         """Leave the iterator as it was; workers stop looking at their next batch."""
-        self.is_closed = True
+        self.epoch, self.is_closed = None, True
         self._pause(self.alive())
 
     def _resume(self, iterator: Any) -> None:
@@ -226,7 +216,7 @@ class InTraining(WatchedIterator):
     def attach(self, iterator: Any) -> None:
         """See WatchedIterator."""
         super().attach(iterator)
-        self._hooks["_next_index"] = self._timed_index(type(iterator)._next_index)  # noqa: SLF001 - torch has no public name
+        self._hook("_next_index", self._draw)
         self._pins = iterator._pin_memory  # noqa: SLF001 - torch has no public name
         self._fetched: Record | None = None
         self._tracer = tracer = Tracer(
@@ -304,14 +294,9 @@ class WithWorkers(WatchedIterator):
             user, dump = loader.worker_init_fn, reduction.dump
             loop, next_index = pinning._pin_memory_loop, kind._next_index  # noqa: SLF001 - torch has no public names
 
-            @functools.wraps(next_index)
             def _next_index(iterator: Any) -> Any:
-                start_ns = perf_counter_ns()
-                try:
-                    return next_index(iterator)
-                finally:
-                    if threading.get_ident() == thread:
-                        self.index_ns += perf_counter_ns() - start_ns
+                is_ours = threading.get_ident() == thread
+                return self._draw(next_index, iterator) if is_ours else next_index(iterator)
 
             if self._channel is not None:
                 ours = WorkerInit(user, self._channel, counts_calls=counts_calls)
@@ -356,9 +341,8 @@ class WithWorkers(WatchedIterator):
     def attach(self, iterator: Any) -> None:
         """See WatchedIterator. It is looked into at once, so that no batch is missed."""
         super().attach(iterator)
-        kind: Any = type(iterator)
-        self._hooks["_try_put_index"] = self._timed_index(kind._try_put_index)  # noqa: SLF001 - torch has no public name
-        self._hooks["_try_get_data"] = self._timed_get(kind._try_get_data)  # noqa: SLF001 - torch has no public name
+        self._hook("_try_put_index", self._draw)
+        self._hook("_try_get_data", self._get)
         self._in_order = getattr(iterator, "_in_order", True)  # since torch 2.6
         processes = enumerate(iterator._workers)  # noqa: SLF001 - there is no other way in
         self._sent = {worker: self._sent.get(id(process), {}) for worker, process in processes}
@@ -372,18 +356,15 @@ class WithWorkers(WatchedIterator):
         super().serve(epoch)
         self._first = self._first or epoch
 
-    def _timed_get(self, get: Callable[..., Any]) -> Callable[..., Any]:
-        def timed_get_data(*args: Any, **kwargs: Any) -> Any:
-            start_ns = perf_counter_ns()
-            got = get(self.alive(), *args, **kwargs)
-            end_ns = perf_counter_ns()
-            if got[0] and type(got[1][0]) is int:
-                with self._guard:
-                    self._last = got[1][0]
-                    self._received[self._last] = self._receipt(self._last, start_ns, end_ns)
-            return got
-
-        return timed_get_data
+    def _get(self, get: Callable[..., Any], iterator: Any, *args: Any, **kwargs: Any) -> Any:
+        start_ns = perf_counter_ns()
+        got = get(iterator, *args, **kwargs)
+        end_ns = perf_counter_ns()
+        if got[0] and type(got[1][0]) is int:
+            with self._guard:
+                self._last = got[1][0]
+                self._received[self._last] = self._receipt(self._last, start_ns, end_ns)
+        return got
 
     def _receipt(self, idx: int, start_ns: int, end_ns: int) -> Record:
         """What is known of a batch when it has come, between these moments."""
@@ -559,14 +540,13 @@ class DataLoaderStages:
         for watched in list(self._iterators):
             is_alive = watched.alive() is not None
             measured += watched.take()
-            for epoch in list(watched.epochs):
-                is_over = not is_alive or watched.epoch is not epoch
-                if epoch.number is not None and epoch.rows:
-                    rows = [epoch.rows.popleft() for _ in range(len(epoch.rows))]
-                    measured += [*code_samples(rows), stage_times(epoch.number, rows)]
-                if is_over and not epoch.rows:
-                    watched.epochs.remove(epoch)
-            if not is_alive and not watched.epochs:
+            rows = []
+            while watched.rows and watched.rows[0][0].number is not None:
+                rows.append(watched.rows.popleft())
+            for number, of_epoch in groupby(rows, lambda row: row[0].number or 0):
+                records = [record for _, record in of_epoch]
+                measured += [*code_samples(records), stage_times(number, records)]
+            if not (is_alive or watched.rows):
                 self._iterators.remove(watched)
         while self._notes:
             measured.append(self._notes.pop(0))
