@@ -81,9 +81,10 @@ class CodeSampler:
         """The most frequent places since the last call, with how often they were seen."""
         if not (self._counts or self._untold):
             return {}
-        # No lock, which a fork may keep: at most the look of this moment is lost.
+        # No lock, which a fork may keep: at most the look of this moment is lost, and a copy is
+        # made at once, where a loop would see that the other thread still adds to it.
         counts, self._counts = self._counts, Counter()
-        self._untold.update(counts)
+        self._untold.update(counts.copy())
         taken = dict(self._untold.most_common(AT_ONCE))
         for place in taken:
             del self._untold[place]
