@@ -631,9 +631,3 @@ def test_a_failure_of_ours_ends_looking_and_nothing_else(
         assert len(list(evaluator)) == 5
     (message,) = messages(evaluator.recorded())
     assert message.endswith("(ValueError: planted)")
-
-
-def test_what_workers_begin_with_can_be_asked_for_anything() -> None:
-    """Also before a worker calls it: a library may ask the function for its attributes."""
-    begins = torch_worker.WorkerInit(None, Channel(1, 1), counts_calls=False)
-    assert getattr(begins, "func", None) is None
