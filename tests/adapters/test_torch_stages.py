@@ -110,13 +110,13 @@ def test_three_epochs_of_persistent_workers() -> None:
     run = recorded(loader, epochs=3)
     assert [(stages.epoch, len(stages)) for stages in rows_of(run)] == [(0, 5), (1, 5), (2, 5)]
     assert all((stages.fetch_ns >= 0).all() for stages in rows_of(run))
-    assert [(start.epoch, start.worker) for start in run.worker_starts] == [(0, 0), (0, 1)]
+    assert sorted((start.epoch, start.worker) for start in run.worker_starts) == [(0, 0), (0, 1)]
 
 
 def test_workers_start_in_each_epoch() -> None:
     run = recorded(DataLoader(Tensors, batch_size=8, num_workers=2), epochs=2)
-    starts = run.worker_starts
-    assert [(start.epoch, start.worker) for start in starts] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    starts = run.worker_starts  # each as soon as it is there
+    assert {(start.epoch, start.worker) for start in starts} == {(0, 0), (0, 1), (1, 0), (1, 1)}
     assert all(start.start_ns < start.ready_ns and start.init_ns >= 0 for start in starts)
     assert all(start.starting_ns > 0 for start in starts)
 

@@ -62,15 +62,16 @@ class Reading:
     """A batch that torch's fetcher makes.
 
     From `begin` to `end` the fetcher has a `collate_fn` that notes when it is called, and where it
-    reads sample by sample, its `indices` are this object, which notes what passes between one and
-    the next. A dataset that is asked for a whole batch, by `__getitems__`, gets the indices as they
-    are: nothing tells when it reads which.
+    reads sample by sample, this object stands for the indices, and notes what passes between one
+    and the next. A dataset that is asked for a whole batch, by `__getitems__`, gets the indices as
+    they are: nothing tells when it reads which.
     """
 
+    is_by_sample = False
+
     def __init__(self, fetcher: Any, index: Any, activity: Activity) -> None:
-        self.indices = index
         self.read_ns = 0
-        self._fetcher, self._activity = fetcher, activity
+        self._fetcher, self._index, self._activity = fetcher, index, activity
         self._held: dict[str, Any] = {}
         self._before: dict[str, Any] = {}
         self._samples: int | None = None
@@ -81,14 +82,15 @@ class Reading:
 
     def begin(self) -> None:
         """Put into place what notes; not where torch's fetch is not as expected."""
-        held, index = vars(self._fetcher), self.indices
+        held, index = vars(self._fetcher), self._index
         self._held = held
         dataset, self._is_batch = held["dataset"], held["auto_collation"]
         before = {"dataset": dataset, "collate_fn": held["collate_fn"]}
         if "dataset_iter" in held:
             self._slowest = self._place = held.get(PLACE, 0)
             if self._is_batch:
-                self._each, self.indices = range(self._place, self._place + len(index)), self
+                self._each = range(self._place, self._place + len(index))
+                self.is_by_sample = True
         elif not self._is_batch:
             self._slowest = index
             self._samples = len(index) if isinstance(index, (list, tuple)) else 1
@@ -101,7 +103,7 @@ class Reading:
                 self._each = index
                 for indices in unrolled:
                     self._each = [indices[position] for position in self._each]
-                held["dataset"], self.indices = dataset, self
+                held["dataset"], self.is_by_sample = dataset, True
         self._collate = before["collate_fn"]
         held["collate_fn"], self._before = self.collate, before
 
@@ -137,7 +139,7 @@ class Reading:
         read_ns = self.read_ns or end_ns
         times = {"fetch_start_ns": start_ns, "fetch_ns": read_ns - start_ns}
         times["collate_ns"] = end_ns - read_ns
-        samples = self._samples if self.read_ns else _length(self.indices)
+        samples = self._samples if self.read_ns else _length(self._index)
         if samples is not None:
             times["samples"] = samples
         if self._slowest_ns is not None:
@@ -214,7 +216,7 @@ class Tracer:
             with self.guard:
                 self._begin(torchs, reading, known)
             start_ns = perf_counter_ns()
-            batch = torchs(fetcher, reading.indices)
+            batch = torchs(fetcher, reading if reading.is_by_sample else index)
             end_ns = perf_counter_ns()
         finally:
             self.activity.thread = 0
