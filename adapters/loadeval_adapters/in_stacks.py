@@ -3,30 +3,34 @@
 For `loadeval attach` and the search for hangs, which import no framework: so does this module.
 """
 
-DATALOADER, STATEFUL, NODES = "DataLoader", "StatefulDataLoader", "torchdata.nodes"
-LOADER = "torch/utils/data/dataloader.py"
-WORKER = "torch/utils/data/_utils/worker.py"
 FETCH = "torch/utils/data/_utils/fetch.py"
-STATEFUL_WORKER = "torchdata/stateful_dataloader/worker.py"
-STATEFUL_LOADER = "torchdata/stateful_dataloader/stateful_dataloader.py"
+DATALOADERS = (
+    # (what users call it, the files of its loader and of its workers)
+    ("DataLoader", "torch/utils/data/dataloader.py", "torch/utils/data/_utils/worker.py"),
+    (
+        "StatefulDataLoader",
+        "torchdata/stateful_dataloader/stateful_dataloader.py",
+        "torchdata/stateful_dataloader/worker.py",
+    ),
+)
 
 IN_STACKS = (
     # (the end of its file's path, function, what a thread does in it, the line where, the loader)
-    (LOADER, "__next__", "waits", "", DATALOADER),
-    (LOADER, "_get_data", "awaits", "", DATALOADER),
-    (LOADER, "__iter__", "starts", "", DATALOADER),
-    (WORKER, "_worker_loop", "loads", "", DATALOADER),
-    (WORKER, "_worker_loop", "asks", "index_queue.get(", DATALOADER),
-    (WORKER, "_worker_loop", "sends", "data_queue.put(", DATALOADER),
-    (FETCH, "fetch", "fetches", "", DATALOADER),
-    (FETCH, "fetch", "collates", "self.collate_fn(", DATALOADER),
-    (STATEFUL_LOADER, "__next__", "waits", "", STATEFUL),
-    (STATEFUL_LOADER, "_get_data", "awaits", "", STATEFUL),
-    (STATEFUL_LOADER, "__iter__", "starts", "", STATEFUL),
-    (STATEFUL_WORKER, "_worker_loop", "loads", "", STATEFUL),
-    (STATEFUL_WORKER, "_worker_loop", "asks", "index_queue.get(", STATEFUL),
-    (STATEFUL_WORKER, "_worker_loop", "sends", "data_queue.put(", STATEFUL),
-    ("torchdata/nodes/base_node.py", "__next__", "waits", "", NODES),
+    *(
+        row
+        for name, loader, worker in DATALOADERS
+        for row in (
+            (loader, "__next__", "waits", "", name),
+            (loader, "_get_data", "awaits", "", name),
+            (loader, "__iter__", "starts", "", name),
+            (worker, "_worker_loop", "loads", "", name),
+            (worker, "_worker_loop", "asks", "index_queue.get(", name),
+            (worker, "_worker_loop", "sends", "data_queue.put(", name),
+        )
+    ),
+    (FETCH, "fetch", "fetches", "", "DataLoader"),
+    (FETCH, "fetch", "collates", "self.collate_fn(", "DataLoader"),
+    ("torchdata/nodes/base_node.py", "__next__", "waits", "", "torchdata.nodes"),
     ("spdl/pipeline/_pipeline.py", "__next__", "waits", "", "SPDL pipeline"),
     ("spdl/pipeline/_subprocess_worker_pool.py", "_worker_loop", "loads", "", "SPDL pipeline"),
     ("nvidia/dali/plugin/pytorch/__init__.py", "__next__", "waits", "", "DALI iterator"),
@@ -49,12 +53,15 @@ IN_STACKS = (
 
 VARIABLES = (
     # (the end of its file's path, function, what its variable tells, the variable)
-    (WORKER, "_worker_loop", "worker", "worker_id"),
-    (WORKER, "_worker_loop", "batch", "idx"),
-    (STATEFUL_WORKER, "_worker_loop", "worker", "worker_id"),
-    (STATEFUL_WORKER, "_worker_loop", "batch", "idx"),
-    (LOADER, "_next_data", "owed by", "worker_id"),
-    (STATEFUL_LOADER, "_next_data", "owed by", "worker_id"),
+    *(
+        row
+        for _, loader, worker in DATALOADERS
+        for row in (
+            (worker, "_worker_loop", "worker", "worker_id"),
+            (worker, "_worker_loop", "batch", "idx"),
+            (loader, "_next_data", "owed by", "worker_id"),
+        )
+    ),
     (FETCH, "fetch", "sample", "idx"),
     (FETCH, "<listcomp>", "sample", "idx"),  # as Python 3.10 calls what is in `fetch`
 )

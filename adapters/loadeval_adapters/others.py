@@ -71,7 +71,7 @@ class OtherAdapter(IterableAdapter):
         """What times the stages of the DataLoader inside."""
         if self.inside(loader) is None:
             return None
-        from loadeval_adapters.torch_trace.stages import (  # noqa: PLC0415 - torch may be missing
+        from loadeval_adapters.torch_trace.iterators import (  # noqa: PLC0415 - torch may be missing
             DataLoaderStages,
         )
 

@@ -177,7 +177,7 @@ class PyTorchAdapter(IterableAdapter):
         """What times the stages inside a DataLoader; None for a dataset by itself."""
         if not isinstance(_unwrapped(loader), DataLoader):
             return None
-        from loadeval_adapters.torch_trace.stages import (  # noqa: PLC0415 - torch's import need not wait
+        from loadeval_adapters.torch_trace.iterators import (  # noqa: PLC0415 - torch's import need not wait
             DataLoaderStages,
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import inspect
 import math
 import mmap
 import multiprocessing
@@ -19,7 +18,6 @@ import warnings
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,13 +28,17 @@ from torch.utils.data._utils import worker as torch_workers
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from loadeval import LoaderEvaluator, StageNote, StageTimes, install
-from loadeval_adapters.torch_trace import channel as torch_channel
+from loadeval_adapters.torch_trace import iterators as torch_iterators
 from loadeval_adapters.torch_trace import kernel
-from loadeval_adapters.torch_trace import stages as torch_stages
 from loadeval_adapters.torch_trace import worker as torch_worker
-from loadeval_adapters.torch_trace.code import CodeSampler, short_switches
-from loadeval_adapters.torch_trace.iterators import Epoch, WithWorkers
-from loadeval_adapters.torch_trace.transforms import Transforms
+from loadeval_adapters.torch_trace.channel import Channel
+from loadeval_adapters.torch_trace.code import Activity, CodeSampler, short_switches
+from loadeval_adapters.torch_trace.iterators import (
+    DataLoaderStages,
+    Epoch,
+    WithWorkers,
+    stage_times,
+)
 from tests.adapters import stage_datasets as some
 from tests.adapters.stage_datasets import needs_in_order, stateful
 from tests.runs.tables import rows_of
@@ -81,18 +83,40 @@ def test_each_batch_has_a_row() -> None:
     assert (stages.pin_ns == -1).all()
 
 
+def test_indices_may_be_negative() -> None:
+    """As Python's are; the slowest sample has no number then."""
+    loader = DataLoader(Tensors, batch_size=2, sampler=[-1, -2, -3, -4], num_workers=1)
+    run = recorded(loader)
+    (stages,) = rows_of(run)
+    assert messages(run) == []
+    assert stages.samples.tolist() == [2, 2]
+    assert (stages.slowest_ns >= 0).all()
+    assert (stages.slowest_index == -1).all()
+
+
+def test_what_is_told_of_a_batch_is_taken_once_and_for_that_batch() -> None:
+    channel = Channel(1, batches=4)
+    for idx in (2, 6):  # of one place: the later one is there
+        channel.tell(channel.of_batch(idx), idx, {"fetch_ns": idx})
+    assert channel.take(channel.of_batch(2), 2) is None
+    assert channel.take(channel.of_batch(6), 6) == {"fetch_ns": 6}
+    assert channel.take_batches() == []
+    with pytest.raises(ValueError, match="too many for one batch"):
+        channel.tell(channel.of_batch(1), 1, {"code": "x" * 10_000})
+
+
 def test_three_epochs_of_persistent_workers() -> None:
     loader = DataLoader(Tensors, batch_size=8, num_workers=2, persistent_workers=True)
     run = recorded(loader, epochs=3)
     assert [(stages.epoch, len(stages)) for stages in rows_of(run)] == [(0, 5), (1, 5), (2, 5)]
     assert all((stages.fetch_ns >= 0).all() for stages in rows_of(run))
-    assert [(start.epoch, start.worker) for start in run.worker_starts] == [(0, 0), (0, 1)]
+    assert sorted((start.epoch, start.worker) for start in run.worker_starts) == [(0, 0), (0, 1)]
 
 
 def test_workers_start_in_each_epoch() -> None:
     run = recorded(DataLoader(Tensors, batch_size=8, num_workers=2), epochs=2)
-    starts = run.worker_starts
-    assert [(start.epoch, start.worker) for start in starts] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    starts = run.worker_starts  # each as soon as it is there
+    assert {(start.epoch, start.worker) for start in starts} == {(0, 0), (0, 1), (1, 0), (1, 1)}
     assert all(start.start_ns < start.ready_ns and start.init_ns >= 0 for start in starts)
     assert all(start.starting_ns > 0 for start in starts)
 
@@ -151,12 +175,13 @@ def test_a_stateful_loader_is_resumed() -> None:
 
 def test_what_was_pinned_before_looking_began_is_told() -> None:
     loader = DataLoader(Tensors, batch_size=8, num_workers=1)
-    batches, epoch = iter(loader), Epoch()
-    watched = WithWorkers(batches, print, None, {0: (1, 2, 3)})
+    batches, watched = iter(loader), WithWorkers(print, None)
+    watched.attach(batches)
     watched.look(True)
-    watched.epoch = epoch
+    watched.serve(Epoch())
+    watched._pins[0] = 1, 2, 3
     list(batches)
-    assert watched.times(epoch).pin_ns == [3, None, None, None, None]
+    assert stage_times(0, [row for _, row in watched.rows]).pin_ns == [3, None, None, None, None]
 
 
 class SlowToBegin(Sampler[int]):
@@ -200,72 +225,14 @@ def test_batches_that_overtake_one_another() -> None:
     assert stages.slowest_index.tolist() == served
 
 
-class TestTransforms:
-    """Names and times of transforms."""
-
-    def test_names_are_those_that_a_user_knows(self) -> None:
-        run = recorded(DataLoader(some.Picky(), batch_size=8, num_workers=1))
-        (stages,) = rows_of(run)
-        assert list(stages.transform_ns) == [
-            *("Slotted", "abs", "shifted", "shifted (2)", "Doubled"),
-            *("Doubled (2)", "Registered", "Composed.__call__", "Doubled (3)"),
-        ]
-        assert (stages.transform_calls["shifted"] == 8).all()
-
-    def test_other_threads_do_not_count(self) -> None:
-        transforms = Transforms()
-        transform = some.Doubled()
-        transforms.find(SimpleNamespace(transform=transform))
-        assert transform(3) == 6
-        transforms.restore()
-        assert transforms.spent[:2] == [0, 0]
-
-    def test_no_more_than_twenty_four_are_told_apart(self) -> None:
-        transforms = Transforms()
-        doubling = [some.Doubled() for _ in range(60)]
-        transforms.find(SimpleNamespace(transforms=doubling))
-        assert len(transforms.names) == 24
-        assert all(transform(2) == 4 for transform in doubling)
-        transforms.restore()
-
-    def test_everything_is_restored(self) -> None:
-        dataset = some.Picky()
-        before = list(dataset.transforms)
-        transforms = Transforms()
-        transforms.find(dataset)
-        assert any(a is not b for a, b in zip(before, dataset.transforms, strict=True))
-        transforms.restore()
-        assert all(a is b for a, b in zip(before, dataset.transforms, strict=True))
-        assert "__wrapped__" not in vars(some.Registered.__call__)
-
-    def test_what_stands_for_a_function_behaves_as_it(self) -> None:
-        holder = SimpleNamespace(transform=some.shifted)
-        transforms = Transforms()
-        transforms.find(holder)
-        timed = holder.transform
-        assert timed is not some.shifted
-        assert isinstance(timed, FunctionType)
-        assert inspect.signature(timed) == inspect.signature(some.shifted)
-        assert pickle.loads(pickle.dumps(timed)) is some.shifted
-        transforms.restore()
-        assert holder.transform is some.shifted
-
-    @pytest.mark.parametrize("one", [some.Called(), some.called])
-    def test_arguments_are_passed_on(self, one: Any) -> None:
-        holder = SimpleNamespace(transform=one)
-        transforms = Transforms()
-        transforms.find(holder)
-        timed = holder.transform
-        for _ in range(2):
-            assert timed() == ((), {})
-            assert timed(1) == ((1,), {})
-            assert timed(1, 2) == ((1, 2), {})
-            assert timed(1, x=2) == ((1,), {"x": 2})
-            assert timed(x=1) == ((), {"x": 1})
-            assert timed(self=1, call=2) == ((), {"self": 1, "call": 2})
-            transforms.thread[0] = threading.get_ident()
-        transforms.restore()
-        assert transforms.spent[1] == 6
+def test_transforms_have_the_names_that_a_user_knows() -> None:
+    run = recorded(DataLoader(some.Picky(), batch_size=8, num_workers=1))
+    (stages,) = rows_of(run)
+    assert list(stages.transform_ns) == [
+        *("Slotted", "abs", "shifted", "shifted (2)", "Doubled"),
+        *("Doubled (2)", "Registered", "Composed.__call__", "Doubled (3)"),
+    ]
+    assert (stages.transform_calls["shifted"] == 8).all()
 
 
 def test_a_line_is_seen_in_its_stage() -> None:
@@ -302,8 +269,9 @@ def test_code_that_keeps_pythons_lock_is_told() -> None:
 
 def sampler_of_this() -> CodeSampler:
     """What looks at this thread, which fetches for ever."""
-    busy, nowhere = [threading.get_ident()], sampler_of_this.__code__
-    return CodeSampler(busy, ["fetch"], nowhere, lambda: None, in_training=True)
+    activity = Activity()
+    activity.thread = threading.get_ident()
+    return CodeSampler(activity, sampler_of_this.__code__, in_training=True)
 
 
 def end(sampler: CodeSampler) -> None:
@@ -352,7 +320,7 @@ class TestReadingFrames:
     def look(self) -> None:
         sampler = sampler_of_this()
         sampler.start(threading.get_ident(), threading.get_native_id())
-        while not sampler.counts["fetch"]["running"]:
+        while not sampler.take():
             pass
         end(sampler)
 
@@ -487,7 +455,7 @@ def test_looking_is_paused_and_goes_on_over_epochs(workers: int) -> None:
             return torch.tensor([self.transform(index), is_timed])
 
     loader = DataLoader(Plain(), batch_size=2, num_workers=workers)
-    stages = torch_stages.DataLoaderStages(lambda loader: loader)
+    stages = DataLoaderStages(lambda loader: loader)
     looks, timed = False, []
     stages.look(looks)
     for number in range(3):
@@ -564,7 +532,7 @@ def test_a_loader_that_makes_no_iterator_of_torchs_can_be_copied_and_pickled() -
 
 def test_a_fork_in_training_keeps_no_rows() -> None:
     loader = DataLoader(Tensors, batch_size=8)
-    stages = torch_stages.DataLoaderStages(lambda loader: loader)
+    stages = DataLoaderStages(lambda loader: loader)
     known = stages.begin(loader)
     batches = iter(loader)
     known(0)
@@ -592,7 +560,7 @@ def test_persistent_workers_that_were_started_before() -> None:
     loader = DataLoader(Tensors, batch_size=8, num_workers=1, persistent_workers=True)
     list(loader)
     run = recorded(loader)
-    assert messages(run) == [torch_stages.STARTED_BEFORE]
+    assert messages(run) == [torch_iterators.STARTED_BEFORE]
     (stages,) = rows_of(run)
     assert (stages.fetch_ns == -1).all()
     assert (stages.delivered_ns > 0).all()
@@ -649,7 +617,7 @@ def test_a_torch_that_fetches_in_its_own_way(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("kind", "method"), [(kernel.Consumption, "since"), (kernel.CallCounter, "stop")]
+    ("kind", "method"), [(kernel.Consumption, "since_start"), (kernel.CallCounter, "stop")]
 )
 def test_a_failure_of_ours_ends_looking_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, kind: type, method: str
@@ -663,9 +631,3 @@ def test_a_failure_of_ours_ends_looking_and_nothing_else(
         assert len(list(evaluator)) == 5
     (message,) = messages(evaluator.recorded())
     assert message.endswith("(ValueError: planted)")
-
-
-def test_what_workers_begin_with_can_be_asked_for_anything() -> None:
-    """Also before a worker calls it: a library may ask the function for its attributes."""
-    begins = torch_worker.WorkerInit(None, torch_channel.Channel(1, 1, shared=False))
-    assert getattr(begins, "func", None) is None

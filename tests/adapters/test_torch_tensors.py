@@ -10,7 +10,6 @@ import torch
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
-from loadeval_adapters.torch_trace.channel import UNKNOWN
 from loadeval_adapters.torch_trace.iterators import COUNTED, tensors_in
 from tests.runs.tables import rows_of
 
@@ -38,10 +37,10 @@ class Graph:
         (Pair(torch.zeros(1), (torch.zeros(1),)), 2),
         (Graph(torch.zeros(1), torch.zeros(1), torch.zeros(1)), 3),
         ([None, "text", 1.5], 0),
-        ([object() for _ in range(200_000)], UNKNOWN),
+        ([object() for _ in range(200_000)], None),
     ],
 )
-def test_tensors_of_a_batch(batch: Any, count: int) -> None:
+def test_tensors_of_a_batch(batch: Any, count: int | None) -> None:
     """Each counts once, wherever it is; a module is no part of a batch."""
     assert tensors_in(batch) == count
 
@@ -56,7 +55,7 @@ def test_the_first_batches_of_each_epoch_are_counted() -> None:
         for _ in range(2):
             list(evaluator)
         run = evaluator.recorded()
-    counted = [2] * COUNTED + [UNKNOWN] * (8 - COUNTED)
+    counted = [2] * COUNTED + [-1] * (8 - COUNTED)
     assert [stages.tensors.tolist() for stages in rows_of(run)] == [counted] * 2
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import pickle
 import random
 import threading
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
+from loadeval_adapters.torch_trace.code import Activity
 from loadeval_adapters.torch_trace.transforms import MANY, Transforms, elements_of
 from tests.adapters import stage_datasets as some
 
@@ -72,14 +75,20 @@ class Croppings(torch.utils.data.Dataset[Any]):
         return self.transform(torch.zeros(8, 8))
 
 
+def names(transforms: Transforms) -> list[str]:
+    return [timer.name for timer in transforms.timers]
+
+
 @pytest.fixture(name="found")
 def _found() -> Iterator[Callable[..., Transforms]]:
     """Looks into a dataset whose transform is given, and restores it at the end."""
     every: list[Transforms] = []
 
-    def find(transform: Any, **how: Any) -> Transforms:
-        every.append(Transforms(**how))
-        every[-1].find(SimpleNamespace(transform=transform))
+    def find(transform: Any) -> Transforms:
+        activity = Activity()
+        activity.thread = threading.get_ident()
+        every.append(Transforms(SimpleNamespace(transform=transform), activity))
+        every[-1].look(on=True)
         return every[-1]
 
     yield find
@@ -91,7 +100,7 @@ class TestWhatIsTimed:
     """The innermost parts, by their names, and the code of what calls them."""
 
     @pytest.mark.parametrize(
-        ("held", "names"),
+        ("held", "parts"),
         [
             ({"anything": [some.Doubled(), some.shifted]}, ["Doubled", "shifted"]),
             ({"anything": (some.Doubled(), abs)}, ["Doubled"]),
@@ -109,11 +118,11 @@ class TestWhatIsTimed:
         ],
     )
     def test_what_a_transform_holds(
-        self, found: Callable[..., Transforms], held: dict[str, Any], names: list[str]
+        self, found: Callable[..., Transforms], held: dict[str, Any], parts: list[str]
     ) -> None:
         """In a list, a tuple, a dict or a container of torch's, nested too, or as a module."""
-        whole = "Holder.__call__ (2)" if "Holder.__call__" in names else "Holder.__call__"
-        assert found(Holder(**held)).names == [*names, whole]
+        whole = "Holder.__call__ (2)" if "Holder.__call__" in parts else "Holder.__call__"
+        assert names(found(Holder(**held))) == [*parts, whole]
 
     @pytest.mark.parametrize(
         "held",
@@ -127,19 +136,19 @@ class TestWhatIsTimed:
     )
     def test_what_is_no_part(self, found: Callable[..., Transforms], held: dict[str, Any]) -> None:
         """Values and classes, single functions, long lists, models, torch's own modules."""
-        assert found(Holder(**held)).names == ["Holder"]
+        assert names(found(Holder(**held))) == ["Holder"]
 
     def test_own_methods_are_no_parts(self, found: Callable[..., Transforms]) -> None:
         """They are its own code, whatever lists it keeps of them."""
         holder = Holder()
         holder.by_target = {"image": holder.__call__}  # type: ignore[attr-defined]
-        assert found(holder).names == ["Holder"]
+        assert names(found(holder)) == ["Holder"]
 
     def test_a_part_of_two_transforms(self, found: Callable[..., Transforms]) -> None:
         """Both have it, and it counts once."""
         shared = [some.Doubled(), some.shifted]
         two = [Holder(anything=shared), Holder(anything=shared), Holder(anything=shared[:])]
-        assert found(Holder(anything=two)).names == [
+        assert names(found(Holder(anything=two))) == [
             *("Doubled", "shifted", "Holder.__call__", "Holder.__call__ (2)"),
             *("Holder.__call__ (3)", "Holder.__call__ (4)"),
         ]
@@ -148,11 +157,56 @@ class TestWhatIsTimed:
         """What a transform takes is without its parts, which count their own calls."""
         composed = some.Composed([some.Doubled(), some.shifted])
         transforms = found(composed)
-        transforms.thread[0] = threading.get_ident()
         assert composed(3) == 7
-        assert transforms.names == ["Doubled", "shifted", "Composed.__call__"]
-        assert transforms.spent[1:6:2] == [1, 1, 1]
-        assert all(ns > 0 for ns in transforms.spent[0:6:2])
+        assert names(transforms) == ["Doubled", "shifted", "Composed.__call__"]
+        assert [timer.calls for timer in transforms.timers] == [1, 1, 1]
+        assert all(timer.ns > 0 for timer in transforms.timers)
+
+    def test_no_more_than_twenty_four_are_told_apart(
+        self, found: Callable[..., Transforms]
+    ) -> None:
+        doubling = [some.Doubled() for _ in range(60)]
+        assert len(names(found(doubling))) == 24
+        assert all(transform(2) == 4 for transform in doubling)
+
+    def test_other_threads_do_not_count(self, found: Callable[..., Transforms]) -> None:
+        transform = some.Doubled()
+        (timer,) = found(transform).timers
+        thread = threading.Thread(target=transform, args=(3,))
+        thread.start()
+        thread.join()
+        assert timer.calls == 0
+
+
+class TestWhatStandsForAFunction:
+    """It behaves as the function does."""
+
+    def test_it_looks_like_it(self, found: Callable[..., Transforms]) -> None:
+        held = [some.shifted]
+        transforms = found(held)
+        (timed,) = held
+        assert timed is not some.shifted
+        assert isinstance(timed, FunctionType)
+        assert inspect.signature(timed) == inspect.signature(some.shifted)
+        assert pickle.loads(pickle.dumps(timed)) is some.shifted
+        transforms.restore()
+        assert held[0] is some.shifted
+
+    @pytest.mark.parametrize("one", [some.Called(), some.called])
+    def test_it_passes_arguments_on(self, found: Callable[..., Transforms], one: Any) -> None:
+        """So does a class that is timed; in a thread that fetches, and in others."""
+        held = [one]
+        transforms = found(held)
+        for thread in (0, threading.get_ident()):
+            transforms.activity.thread = thread
+            assert held[0]() == ((), {})
+            assert held[0](1) == ((1,), {})
+            assert held[0](1, 2) == ((1, 2), {})
+            assert held[0](1, x=2) == ((1,), {"x": 2})
+            assert held[0](x=1) == ((), {"x": 1})
+            assert held[0](self=1, call=2) == ((), {"self": 1, "call": 2})
+        (timer,) = transforms.timers
+        assert timer.calls == 6
 
 
 class TestOddObjects:
@@ -160,15 +214,14 @@ class TestOddObjects:
 
     def test_no_property_is_read(self, found: Callable[..., Transforms]) -> None:
         """Nor is `__getattr__` called."""
-        names = found(some.Tailor()).names
-        assert names == [
+        assert names(found(some.Tailor())) == [
             *("Doubled", "shifted", "Doubled (2)", "Composed.__call__", "Registered"),
             *("abs", "Halved", "Steady.forward", "Tailor.__call__"),
         ]
 
     def test_an_object_that_computes_its_class(self, found: Callable[..., Transforms]) -> None:
         """It is not asked for it."""
-        assert found(Holder(anything=[Lazy(), some.Doubled()])).names == [
+        assert names(found(Holder(anything=[Lazy(), some.Doubled()]))) == [
             *("Lazy", "Doubled", "Holder.__call__"),
         ]
 
@@ -177,7 +230,7 @@ class TestOddObjects:
         endless: list[Any] = [some.Doubled()]
         holder = Holder(anything=endless)
         endless += [endless, holder, {"again": endless}, (endless,)]
-        assert found(holder).names == ["Doubled", "Holder.__call__"]
+        assert names(found(holder)) == ["Doubled", "Holder.__call__"]
 
 
 class TestSizes:
@@ -202,23 +255,24 @@ class TestSizes:
         assert elements_of(x) == elements
 
     def test_of_one_batch(self, found: Callable[..., Transforms]) -> None:
-        """On average of its calls, in their order; what has none is left out."""
+        """Of each call of its own object; what has none is left out."""
         cropped, taken = Cropped(), [Cropped(), some.shifted, len]
         composed = some.Composed(taken)
         transforms = found([cropped, composed])
-        transforms.sizing[0] = True
-        transforms.thread[0] = threading.get_ident()
         for side in (4, 8):
             assert composed(torch.zeros(side, side)) == side // 2
         assert cropped(x=[1, 2]) == [1]
-        transforms.sizing[0] = False
+        transforms.is_sizing = False
         composed(torch.zeros(100, 100))
-        sizes = transforms.sizes()
-        assert sizes["elements_before"] == {"Cropped (2)": 40, "shifted": 20}
-        assert sizes["elements_after"] == {"Cropped (2)": 20, "shifted": 20}
-        calls = dict(zip(transforms.names, transforms.spent[1::2], strict=False))
-        assert set(calls.values()) == {1, 3}
-        assert calls["Cropped"] == 1
+        sizes = {name: pairs for name, pairs in transforms.sized.items() if pairs}
+        assert sizes == {"Cropped (2)": [(16, 8), (64, 32)], "shifted": [(8, 8), (32, 32)]}
+        assert {timer.name: timer.calls for timer in transforms.timers} == {
+            "Cropped": 1,
+            "Cropped (2)": 3,
+            "shifted": 3,
+            "len": 3,
+            "Composed.__call__": 3,
+        }
 
     @pytest.mark.parametrize("workers", [0, 2])
     @pytest.mark.parametrize("persistent", [False, True])

@@ -1,118 +1,124 @@
-"""How a DataLoader's workers tell the training process what they did: memory that both map."""
+"""What a DataLoader's workers tell the training process, in memory that both map."""
 
 from __future__ import annotations
 
-import ctypes
-import json
+import marshal
 import signal
 import traceback
+from collections.abc import Callable
 from multiprocessing.sharedctypes import RawArray
+from types import TracebackType
 from typing import Any
 
-UNKNOWN = -1
-MOST_TRANSFORMS = 24
-"""How many transforms are timed separately."""
-RECORD = (
-    *("idx", "worker", "samples", "fetch_start_ns", "fetch_ns", "collate_ns"),
-    *("slowest_ns", "slowest_index"),
-    *("cpu_ns", "other_cpu_ns", "run_queue_ns", "read_bytes", "disk_bytes", "minor_faults"),
-    *("system_ns", "private_bytes", "shared_bytes", "opened_files", "connections", "requests"),
-    *("pickle_start_ns", "pickle_ns", "pickled_bytes", "same_idx"),
-)
-"""What a worker tells of a batch, in words of eight bytes; nanoseconds and calls of each of its
-transforms follow. `idx`, torch's number of the batch, is at both ends, which shows whether another
-record was written over this one while it was read."""
-FIXED = len(RECORD)
-STRIDE = FIXED + 2 * MOST_TRANSFORMS
-WORD = 8
+Record = dict[str, Any]
+"""What is known of a batch; what is not in it is not.
 
-CHANNEL_WORDS = 8
-WORKER_WORDS = 8  # a cache line: no two workers write to one
-TRIES = 1000
-TEXT = 65536
-"""Bytes for a worker's text."""
+It has columns of StageTimes, by name; of each transform nanoseconds and calls, in `transforms`, and
+how many numbers go in and come out, in `sizes`; and in `code` how often which line was seen.
+"""
+CLOSED, LOOKING, PAUSED = range(3)
+"""Whether somebody looks into the loader. While it is paused, torch's own code runs."""
+WORD, PLACE = 8, 8192
+"""Bytes of a number, and of a place. A record takes one or two thousand, as a rule."""
+NOTHING = -1
+LONGEST_REASON = 300
 
 
 class Channel:
-    """Memory for `workers` and records of `slots` batches, which new processes can be given.
+    """A place for each batch that is under way, and one for each worker.
 
-    The record of batch `idx` is in slot `idx % slots`, whichever worker loaded it. Where the
-    training process loads by itself, it is its own worker 0, in memory that is not `shared`.
+    A place has a dict of Python's own values, and a number: torch's number of the batch, or how
+    often the worker has told something. New processes can be given a channel, however they start.
     """
 
-    OPEN, COUNTS_CALLS = 0, 1
-    """Words that tell whether somebody looks into the loader, and are 1 where calls are counted."""
-    CLOSED, LOOKING, PAUSED = 0, 1, 2
-    """What OPEN tells. While it is paused, torch's own code runs."""
-    READY_NS, INIT_NS, TEXT_VERSION, TEXT_BYTES, UNPICKLING_NS = range(5)
-    """A worker's own words: when it was ready, how long the user's `worker_init_fn` took, how often
-    its text was changed and how long that is, and how long it unpickled what it was sent."""
-
-    def __init__(self, workers: int, slots: int, *, shared: bool = True) -> None:
-        self.workers, self.slots = workers, slots
-        self._ring = CHANNEL_WORDS + workers * WORKER_WORDS
-        self._texts = self._ring + slots * STRIDE
-        words = self._texts + workers * TEXT // WORD
-        self._memory: Any = RawArray("q", words) if shared else (ctypes.c_longlong * words)()
+    def __init__(self, workers: int, batches: int) -> None:
+        self.workers, self._batches = workers, batches
+        self._memory: Any = RawArray("q", (1 + batches + workers) * PLACE // WORD)
         self._map()
-        for slot in range(slots):
-            self.words[self.slot(slot)] = UNKNOWN
+        for place in range(1, 1 + batches + workers):
+            self._words[place * PLACE // WORD] = NOTHING
 
     def _map(self) -> None:
-        self.bytes = memoryview(self._memory).cast("B")
-        self.words = self.bytes.cast("q")
+        self._bytes = memoryview(self._memory).cast("B")
+        self._words = self._bytes.cast("q")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if k not in {"bytes", "words"}}
+        return {k: v for k, v in vars(self).items() if k not in {"_bytes", "_words"}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._map()
 
-    def own(self, worker: int) -> int:
-        """The first of a worker's own words."""
-        return CHANNEL_WORDS + worker * WORKER_WORDS
+    @property
+    def state(self) -> int:
+        """CLOSED, LOOKING or PAUSED."""
+        return self._words[0]
 
-    def slot(self, idx: int) -> int:
-        """The first word of the record of batch `idx`."""
-        return self._ring + idx % self.slots * STRIDE
+    @state.setter
+    def state(self, state: int) -> None:
+        self._words[0] = state
 
-    def take_record(self, idx: int) -> bytes:
-        """The record in the slot of batch `idx`, which is known no more then."""
-        slot = self.slot(idx)
-        record = bytes(self.bytes[slot * WORD : (slot + STRIDE) * WORD])
-        self.words[slot] = UNKNOWN
-        return record
+    def of_batch(self, idx: int) -> int:
+        """The place of the batch with this number, whichever worker loads it."""
+        return 1 + idx % self._batches
 
-    def write_text(self, worker: int, content: dict[str, Any]) -> None:
-        """Write `content` as JSON, if there is room for it."""
-        text = json.dumps(content, separators=(",", ":")).encode()
-        if len(text) <= TEXT:
-            own, start = self.own(worker), self._texts * WORD + worker * TEXT
-            version = self.words[own + self.TEXT_VERSION]
-            self.words[own + self.TEXT_VERSION] = version + 1  # odd while it is written
-            self.bytes[start : start + len(text)] = text
-            self.words[own + self.TEXT_BYTES] = len(text)
-            self.words[own + self.TEXT_VERSION] = version + 2
+    def of_worker(self, worker: int) -> int:
+        """The place of a worker."""
+        return 1 + self._batches + worker
 
-    def read_text(self, worker: int, known: int) -> tuple[int, dict[str, Any]] | None:
-        """The text's version and content; None if that version is `known`, or half written."""
-        own, start = self.own(worker), self._texts * WORD + worker * TEXT
-        for _ in range(TRIES):
-            version = self.words[own + self.TEXT_VERSION]
-            if version == known:
-                return None
-            text = bytes(self.bytes[start : start + self.words[own + self.TEXT_BYTES]])
-            if version % 2 == 0 and self.words[own + self.TEXT_VERSION] == version:
-                return version, json.loads(text)
-        return None
+    def tell(self, place: int, number: int, content: Record) -> None:
+        """Put `content` into a place. Raises ValueError if there is no room for it."""
+        text, word = marshal.dumps(content), place * PLACE // WORD
+        if len(text) > PLACE - 2 * WORD:
+            raise ValueError(f"{len(text)} bytes are too many for one batch")
+        start = (word + 2) * WORD
+        self._words[word] = NOTHING  # until it is whole
+        self._words[word + 1] = len(text)
+        self._bytes[start : start + len(text)] = text
+        self._words[word] = number
+
+    def take(self, place: int, number: int | None = None) -> Record | None:
+        """What a place has, once; None if that is nothing, or another number's."""
+        word = place * PLACE // WORD
+        present, start = self._words[word], (word + 2) * WORD
+        if present == NOTHING or (number is not None and number != present):
+            return None
+        text = bytes(self._bytes[start : start + self._words[word + 1]])
+        if self._words[word] != present:  # in_order=False lets a batch overtake so many others
+            return None
+        self._words[word] = NOTHING
+        content: Record = marshal.loads(text)  # noqa: S302 - a process of this loader wrote it
+        return content
+
+    def take_batches(self) -> list[Record]:
+        """Whatever is told of batches now."""
+        told = [self.take(self.of_batch(idx)) for idx in range(self._batches)]
+        return [known for known in told if known is not None]
+
+
+class Guard:
+    """Around what looks into a loader: where it fails, `fail` is called with why; training goes on.
+
+    What a signal's handler raises meanwhile is raised: torch's for a dead worker, or a user's.
+    """
+
+    def __init__(self, fail: Callable[[str], object]) -> None:
+        self._fail = fail
+
+    def __enter__(self) -> None:
+        """Nothing is to be prepared."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception) or is_of_a_signal(error):
+            return False
+        self._fail(f"{type(error).__name__}: {error}"[:LONGEST_REASON])
+        return True
 
 
 def is_of_a_signal(error: BaseException) -> bool:
-    """Whether a signal's handler raised it: torch's for a dead worker, or a user's.
-
-    It may do so while we look, but it is meant for whoever called us.
-    """
+    """Whether a signal's handler raised it, while we look: it is meant for whoever called us."""
     handlers = [signal.getsignal(number) for number in signal.valid_signals()]
     codes = [
         getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers

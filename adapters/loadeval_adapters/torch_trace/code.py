@@ -9,9 +9,8 @@ import os
 import sys
 import sysconfig
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import cycle, islice
 from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
@@ -30,9 +29,8 @@ any other moment it keeps the lock as ever, for the training process waits for i
 """
 BEFORE_LOOKING_S = (0.001, 0.003, 0.002, 0.004)
 """The thread may not keep the lock for so long before a look, in turns: then it is anywhere."""
-FLUSH_NS = 500_000_000
-PLACES, TOLD = 200, 50
-"""How many places of a kind are counted, and how many of them told."""
+AT_ONCE, LONGEST = 20, 150
+"""So many places are told with a batch, the others with later ones; and so many letters of each."""
 CAN_COLLECT_WHILE_READING = sys.version_info[:2] == (3, 11)
 """There a frame is made when it is first read, and making it may collect garbage.
 
@@ -46,47 +44,51 @@ LIBRARIES = tuple(
     for name in ("stdlib", "platstdlib", "purelib", "platlib")
     if (path := sysconfig.get_path(name))
 )
+Seen = tuple[str, str, str]
+"""The stage, whether the line was "running" or "blocked", or its "calls", and where it is."""
+
+
+class Activity:
+    """What is fetched now: by which thread, 0 for none, and in which stage."""
+
+    def __init__(self) -> None:
+        self.thread, self.stage = 0, "fetch"
 
 
 class CodeSampler:
-    """Counts, from `start` on, in its own thread, where a thread is while `busy[0]` is that one.
+    """Counts, from `start` on, in its own thread, where a thread is while `activity` has it.
 
-    `counts` has by stage how often it was "running" and "blocked" in `FOLDER/FILE:LINE FUNCTION >
+    It counts by stage how often it was "running" and "blocked" in `FOLDER/FILE:LINE FUNCTION >
     WHAT`, and both as "calls", `FOLDER/FILE:LINE FUNCTION > MODULE.FUNCTION`, which that line
     called. A stage counts by itself, for its share of the time is known from clocks: a thread that
-    gives up Python's lock is seen more often than one that keeps it. `stage[0]` is the present one,
-    `until` is the code of the frame that calls what is looked at, and `flush` is called each half
-    second in which something was found. `in_training` tells that the process is the one that
-    trains: there it looks less often, and does not make others give up Python's lock earlier.
+    gives up Python's lock is seen more often than one that keeps it.
+
+    `until` is the code of the frame that calls what is looked at. `in_training` tells that the
+    process is the one that trains: there it looks less often, and does not make others give up
+    Python's lock earlier.
     """
 
-    def __init__(
-        self,
-        busy: list[int],
-        stage: list[str],
-        until: CodeType,
-        flush: Callable[[], object],
-        *,
-        in_training: bool = False,
-    ) -> None:
-        self.counts: dict[str, dict[str, Counter[str]]] = {
-            stage: {kind: Counter() for kind in ("running", "blocked", "calls")}
-            for stage in ("fetch", "collate")
-        }
+    def __init__(self, activity: Activity, until: CodeType, *, in_training: bool = False) -> None:
         self.is_started = False
-        self._busy, self._stage, self._until, self._flush = busy, stage, until, flush
-        self._in_training = in_training
+        self._activity, self._until, self._in_training = activity, until, in_training
+        self._counts: Counter[Seen] = Counter()
+        self._untold: Counter[Seen] = Counter()
         self._until_stopped = threading.Lock()  # an Event may not be set by a finalizer
         self._until_stopped.acquire()
-        self._flushed_ns = 0
         self._called_in: dict[tuple[CodeType, int], str] = {}
 
-    def most_common(self) -> dict[str, dict[str, dict[str, int]]]:
-        """The counts of the most frequent places."""
-        return {
-            stage: {kind: dict(counts.copy().most_common(TOLD)) for kind, counts in kinds.items()}
-            for stage, kinds in self.counts.items()
-        }
+    def take(self) -> dict[Seen, int]:
+        """The most frequent places since the last call, with how often they were seen."""
+        if not (self._counts or self._untold):
+            return {}
+        # No lock, which a fork may keep: at most the look of this moment is lost, and a copy is
+        # made at once, where a loop would see that the other thread still adds to it.
+        counts, self._counts = self._counts, Counter()
+        self._untold.update(counts.copy())
+        taken = dict(self._untold.most_common(AT_ONCE))
+        for place in taken:
+            del self._untold[place]
+        return taken
 
     def start(self, thread: int, native: int) -> None:
         """Begin to look at a thread: its identifier, and that of the kernel."""
@@ -110,7 +112,6 @@ class CodeSampler:
             self._until_stopped.release()
 
     def _look(self, state: ThreadState) -> None:
-        self._flushed_ns = time.perf_counter_ns()
         waits_s = cycle(BEFORE_LOOKING_S)
         interval_s = INTERVAL_IN_TRAINING_S if self._in_training else INTERVAL_S
         # If it fails, only lines of code are missing.
@@ -118,33 +119,29 @@ class CodeSampler:
             while state.tells and not self._until_stopped.acquire(timeout=interval_s):
                 if self._in_training:
                     self._count(state)
-                elif self._busy[0] == self._thread:
+                elif self._activity.thread == self._thread:
                     with short_switches():
                         if self._until_stopped.acquire(timeout=next(waits_s)):
                             return
                         self._count(state)
 
     def _count(self, state: ThreadState) -> None:
-        if self._busy[0] != self._thread:
+        if self._activity.thread != self._thread:
             return
         with nothing_collected():
-            counts = self.counts[self._stage[0]]  # before the frames: both of one moment
+            stage = self._activity.stage  # before the frames: both of one moment
             place, leaf, call = self._place()
         blocked_in = state.blocked_in()
         if not place:
             return
         kind, what = ("running", leaf) if blocked_in is None else ("blocked", blocked_in or leaf)
+        self._counts[stage, kind, (f"{place} > {what}" if what else place)[:LONGEST]] += 1
         if isinstance(call, tuple):
-            call = self._called_by(*call)
-        for counter, name in ((counts[kind], what), (counts["calls"], call)):
-            spot = f"{place} > {name}" if name else place
-            is_told = name or counter is not counts["calls"]
-            if is_told and (spot in counter or len(counter) < PLACES):
-                counter[spot] += 1
-        now_ns = time.perf_counter_ns()
-        if now_ns - self._flushed_ns > FLUSH_NS:
-            self._flushed_ns = now_ns
-            self._flush()
+            if call[:2] not in self._called_in:
+                self._called_in[call[:2]] = called_by(*call)
+            call = self._called_in[call[:2]]
+        if call:
+            self._counts[stage, "calls", f"{place} > {call}"[:LONGEST]] += 1
 
     def _place(self) -> tuple[str, str, str | tuple[CodeType, int, dict[str, Any]]]:
         """The innermost line that is not a library's, the function it waits for, and what it calls.
@@ -177,11 +174,6 @@ class CodeSampler:
             outer = outer.f_back
         path = "/".join(line.f_code.co_filename.replace("\\", "/").split("/")[-2:])
         return f"{path}:{line.f_lineno} {_qualified((outer or line).f_code)}", leaf, call
-
-    def _called_by(self, code: CodeType, offset: int, names: dict[str, Any]) -> str:
-        if (code, offset) not in self._called_in and len(self._called_in) < PLACES:
-            self._called_in[code, offset] = called_by(code, offset, names)
-        return self._called_in.get((code, offset), "")
 
 
 def called_by(code: CodeType, offset: int, names: dict[str, Any]) -> str:

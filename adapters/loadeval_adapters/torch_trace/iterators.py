@@ -1,364 +1,580 @@
-"""The iterators of a DataLoader: each is timed in the training process, with what workers tell."""
+"""Looks inside torch's DataLoader: what each batch took, in its worker and on its way."""
 
 from __future__ import annotations
 
+import io
 import os
-import struct
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from multiprocessing import reduction
 from time import perf_counter_ns
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 from torch import Tensor
+from torch.utils.data import dataloader
+from torch.utils.data._utils import pin_memory
 
 from loadeval import CodeSamples, StageNote, StageTimes, WorkerStart, leaves
 from loadeval_adapters.torch_trace.channel import (
-    FIXED,
-    RECORD,
-    STRIDE,
-    UNKNOWN,
-    WORD,
+    CLOSED,
+    LOOKING,
+    PAUSED,
     Channel,
-    is_of_a_signal,
+    Guard,
+    Record,
 )
-from loadeval_adapters.torch_trace.worker import Tracer
+from loadeval_adapters.torch_trace.worker import BEGIN_UNPICKLING, Tracer, WorkerInit
 
 Measured = StageTimes | WorkerStart | CodeSamples
 Note = Callable[[StageNote], object]
-Pinned = dict[int, tuple[int, int, int]]
+Pins = dict[int, tuple[int, int, int | None]]
 """Start and end of getting a batch, and nanoseconds of pinning it, by torch's number of it."""
-
-ROW = (
-    *("batch", "requested_ns", "delivered_ns", "index_ns", "idx"),
-    *("get_start_ns", "received_ns", "pin_ns", "tensors"),
+NOT_TORCHS = "the loader has an iterator of its own kind, into which loadeval cannot look"
+STARTED_BEFORE = (
+    "the loader's workers were started before the measurement, so what they do is not timed; "
+    "create the LoaderEvaluator before the first epoch"
 )
-"""What the training process notes of a batch, besides its worker's record."""
-NOT_RECEIVED = NOT_PICKLED = (UNKNOWN, UNKNOWN, UNKNOWN)
 IN_A_THREAD = StageNote(
     "a thread other than the main one reads the loader, and may load ahead of training",
     "read in a thread",
 )
+MAKES = "_get_iterator"
+"""The method with which a DataLoader makes its iterators."""
 COUNTED = 4
 """How many batches of an epoch have their tensors counted."""
+MOST_PINNED = 1000
+"""So many pinned batches are remembered until training gets them."""
+BY_TRANSFORM = (
+    ("transform_ns", "transforms", 0),
+    ("transform_calls", "transforms", 1),
+    ("elements_before", "sizes", 0),
+    ("elements_after", "sizes", 1),
+)
+"""Columns of StageTimes, and where a Record has their values."""
 
-
-def tensors_in(batch: Any) -> int:
-    """How many tensors `batch` has, each counted once; UNKNOWN if it has too many nodes."""
-    try:
-        return len({id(leaf) for leaf in leaves(batch) if issubclass(type(leaf), Tensor)})
-    except ValueError:
-        return UNKNOWN
+_lock = threading.RLock()
+"""Held while an iterator is made with functions of ours in torch's modules."""
 
 
 class Epoch:
-    """One epoch's batches, in the order in which the loader gave them: rows, and their records."""
+    """An epoch, and how many batches the loader has given in it."""
 
     def __init__(self) -> None:
         self.number: int | None = None
-        self.rows: deque[tuple[tuple[int, ...], bytes]] = deque()
         self.given = 0
-        self._process = os.getpid()
 
     def known(self, number: int) -> None:
         """Called with its number, once its first batch is asked for."""
         self.number = number
 
-    def add(self, row: tuple[int, ...], record: bytes) -> None:
-        """Note the next batch that the loader gave, unless to a fork, of which nobody takes it."""
-        if os.getpid() == self._process:
-            self.rows.append(((self.given, *row), record))
-            self.given += 1
+
+def stage_times(epoch: int, rows: Sequence[Record]) -> StageTimes:
+    """The line of a log for some batches of an epoch."""
+    known = {name for row in rows for name, value in row.items() if value is not None}
+    columns: dict[str, Any] = {
+        name: [row.get(name) for row in rows] for name in StageTimes.COLUMNS if name in known
+    }
+    for column, key, place in BY_TRANSFORM:
+        transforms = dict.fromkeys(name for row in rows for name in row.get(key, ()))
+        columns[column] = {
+            name: [row.get(key, {}).get(name, (None, None))[place] for row in rows]
+            for name in transforms
+        }
+    return StageTimes(epoch, **columns)
+
+
+def code_samples(rows: Sequence[Record]) -> list[CodeSamples]:
+    """The lines of code in which workers were seen, by worker and stage."""
+    seen: dict[tuple[int | None, Any], dict[str, dict[str, int]]] = {}
+    for row in rows:
+        for (stage, kind, place), count in row.get("code", {}).items():
+            kinds = seen.setdefault((row.get("worker"), stage), {"running": {}, "blocked": {}})
+            counts = kinds.setdefault(kind, {})
+            counts[place] = counts.get(place, 0) + count
+    return [CodeSamples(worker, **kinds, stage=stage) for (worker, stage), kinds in seen.items()]
+
+
+def tensors_in(batch: Any) -> int | None:
+    """How many tensors `batch` has, each counted once; None if it has too many nodes."""
+    try:
+        return len({id(leaf) for leaf in leaves(batch) if issubclass(type(leaf), Tensor)})
+    except ValueError:
+        return None
 
 
 class WatchedIterator:
     """An iterator of a DataLoader that is looked into; `epoch` is the one that it serves.
 
-    Whoever fetches for it tells by `channel`; None if nobody does. While it is looked into, it has
-    `_hooks` in place of its methods.
+    `rows` has what is known of its batches, in the order in which the loader gave them. While it
+    is looked into, it has `_hooks` in place of its methods.
     """
 
-    _has_workers = True
-
-    def __init__(self, iterator: Any, note: Note, channel: Channel | None) -> None:
-        self.alive: Callable[[], Any] = weakref.ref(iterator)
+    def __init__(self, note: Note) -> None:
+        self.alive: Callable[[], Any] = lambda: None
         self.epoch: Epoch | None = None
-        self.first_epoch: Epoch | None = None
-        self.is_closed, self._is_paused = False, True
-        self._note, self._channel = note, channel
-        workers = range(0 if channel is None else channel.workers)
-        self._texts: dict[int, dict[str, Any]] = {worker: {} for worker in workers}
-        self._versions = dict.fromkeys(workers, 0)
-        self._seen: dict[tuple[int, str, str, str], int] = {}
-        self._sized: set[int] = set()
-        self._hooks: dict[str, Any] = {}
+        self.rows: deque[tuple[Epoch, Record]] = deque()
+        self.is_closed = False
+        self.index_ns = 0
+        self._note = note
+        self._looks = False
+        self._process = os.getpid()
+        self._guard = Guard(self._fail)
+        self._hooks: dict[str, Callable[..., Any]] = {}
 
-    def take(self) -> list[Measured]:
-        """The lines of code of whoever fetches, since the last call; also its notes are taken."""
-        samples: list[Measured] = []
-        for worker, known in self._versions.items():
-            read = None if self._channel is None else self._channel.read_text(worker, known)
-            if read is None:
-                continue
-            self._versions[worker], self._texts[worker] = read
-            for message in read[1].get("notes", ()):
-                self._note(StageNote(message))
-            for stage, kinds in read[1].get("code", {}).items():
-                more: dict[str, dict[str, int]] = {kind: {} for kind in kinds}
-                for kind, counts in kinds.items():
-                    for place, count in counts.items():
-                        before = self._seen.get((worker, stage, kind, place), 0)
-                        if count > before:
-                            more[kind][place] = count - before
-                            self._seen[worker, stage, kind, place] = count
-                if any(more.values()):
-                    who = worker if self._has_workers else None
-                    samples.append(CodeSamples(who, **more, stage=stage))
-        return samples
+    def attach(self, iterator: Any) -> None:
+        """Look into `iterator`, once `look` says so."""
+        self.alive = weakref.ref(iterator)
+        self._hook("_next_data", self._next)
 
-    def times(self, epoch: Epoch) -> StageTimes:
-        """The batches of an epoch that it served, since the last call."""
-        rows, records = zip(*(epoch.rows.popleft() for _ in range(len(epoch.rows))), strict=True)
-        own = dict(zip(ROW, np.array(rows, np.int64).T, strict=True))
-        words = b"".join([record.ljust(STRIDE * WORD, b"\xff") for record in records])
-        record = np.frombuffer(words, np.int64).reshape(-1, STRIDE)
-        # Where in_order=False lets batches overtake, one may have been written over another.
-        is_its_own = (record[:, 0] == own["idx"]) & (record[:, FIXED - 1] == own.pop("idx"))
-        record = np.where(is_its_own[:, None], record, UNKNOWN)
-        column = dict(zip(RECORD, record.T[:FIXED], strict=True))
-        del column["idx"], column["same_idx"]
-        ready_ns, received_ns = column["pickle_start_ns"] + column["pickle_ns"], own["received_ns"]
-        is_known = (received_ns != UNKNOWN) & (column["pickle_ns"] != UNKNOWN)
-        receive_ns = np.maximum(received_ns - np.maximum(own.pop("get_start_ns"), ready_ns), 0)
-        named: dict[str, dict[str, Any]] = {}
+    def _hook(self, name: str, timed: Callable[..., Any]) -> None:
+        """Have `timed` called with a method, and with its iterator, in place of the method."""
+        method = getattr(type(self.alive()), name)
+        self._hooks[name] = lambda *args, **kwargs: timed(method, self.alive(), *args, **kwargs)
 
-        def column_of(name: str, transform: str) -> Any:
-            return named.setdefault(name, {}).setdefault(transform, np.full(len(rows), np.nan))
+    def serve(self, epoch: Epoch) -> None:
+        """The batches from now on are those of this epoch."""
+        self.epoch = epoch
 
-        for worker in np.unique(column["worker"][is_its_own]).tolist():
-            text = self._texts.get(max(worker, 0), {})
-            of_worker = is_its_own & (column["worker"] == worker)
-            for number, transform in enumerate(text.get("names", ())):
-                for name, place in (("transform_ns", FIXED), ("transform_calls", FIXED + 1)):
-                    column_of(name, transform)[of_worker] = record[of_worker, place + 2 * number]
-            sizes = {} if worker in self._sized else text.get("sizes", {})
-            for name, by_transform in sizes.items():
-                for transform, value in by_transform.items():
-                    self._sized.add(worker)
-                    column_of(name, transform)[of_worker.argmax()] = value
-        return StageTimes.of(
-            epoch=epoch.number or 0,
-            receive_ns=np.where(is_known, receive_ns, UNKNOWN),
-            **own,
-            **named,
-            **column,
-        )
+    def _draw(self, method: Callable[[Any], Any], iterator: Any) -> Any:
+        """Draw indices, which are the next batch's."""
+        start_ns = perf_counter_ns()
+        try:
+            return method(iterator)
+        finally:
+            self.index_ns += perf_counter_ns() - start_ns
+
+    def _next(self, give: Callable[[Any], Any], iterator: Any) -> Any:
+        requested_ns = perf_counter_ns()
+        try:
+            batch = give(iterator)
+        except StopIteration:
+            self._exhausted()
+            raise
+        times = {"requested_ns": requested_ns, "delivered_ns": perf_counter_ns()}
+        times["index_ns"], self.index_ns = self.index_ns, 0
+        with self._guard:
+            known, epoch = self._known_of(batch, times["delivered_ns"]), self.epoch
+            # A fork may read on, of which nobody takes what is known.
+            if known is not None and epoch is not None and os.getpid() == self._process:
+                self.rows.append((epoch, {**times, **known, "batch": epoch.given}))
+                epoch.given += 1
+        return batch
+
+    def _known_of(self, batch: Any, delivered_ns: int) -> Record | None:
+        """What is known of the batch that was given last."""
+        raise NotImplementedError
+
+    def _exhausted(self) -> None:
+        """The loader has no more batches."""
 
     def look(self, on: bool) -> None:
         """Look into the iterator from the batch on that it gives next, or no longer."""
         iterator = self.alive()
-        if on != self._is_paused or self.is_closed or iterator is None:
+        if on == self._looks or self.is_closed or iterator is None:
             return
-        self._is_paused = not on
+        self._looks = on
         if on:
             self._resume(iterator)
             vars(iterator).update(self._hooks)
             if self.epoch is not None:
                 self.epoch.given = iterator._num_yielded  # noqa: SLF001 - torch has no public name
         else:
-            self._pause()
+            self._pause(iterator)
 
     def close(self) -> None:
         """Leave the iterator as it was; workers stop looking at their next batch."""
         self.epoch, self.is_closed = None, True
-        self._pause()
-        if self._channel is not None:
-            self._channel.words[Channel.OPEN] = Channel.CLOSED
+        self._pause(self.alive())
 
-    def _pause(self) -> None:
-        iterator = self.alive()
-        for name in self._hooks if iterator is not None else ():
-            vars(iterator).pop(name, None)
-        if self._channel is not None:
-            self._channel.words[Channel.OPEN] = Channel.PAUSED
+    def _resume(self, iterator: Any) -> None:
+        """Have it looked into by whoever fetches."""
+        raise NotImplementedError
 
-    def _resume(self, iterator: Any) -> None:  # noqa: ARG002 - a subclass needs it
-        if self._channel is not None:
-            self._channel.words[Channel.OPEN] = Channel.LOOKING
+    def _pause(self, iterator: Any) -> None:
+        for name, hook in self._hooks.items() if iterator is not None else ():
+            if vars(iterator).get(name) is hook:
+                del vars(iterator)[name]
 
-    def _fail(self, error: Exception) -> None:
-        """Stop looking, and say why. Raises what a signal's handler raised."""
-        if is_of_a_signal(error):
-            raise error
-        self._note(
-            StageNote(f"the loader is not looked into any more ({type(error).__name__}: {error})")
-        )
+    def _fail(self, why: str) -> None:
+        """Stop looking, and say why."""
+        self._note(StageNote(f"the loader is not looked into any more ({why})"))
         self.close()
+
+    def take(self) -> list[Measured]:
+        """What is known but of its batches."""
+        return []
 
 
 class InTraining(WatchedIterator):
     """An iterator without workers: the training process itself fetches."""
 
-    _has_workers = False
+    def attach(self, iterator: Any) -> None:
+        """See WatchedIterator."""
+        super().attach(iterator)
+        self._hook("_next_index", self._draw)
+        self._pins = iterator._pin_memory  # noqa: SLF001 - torch has no public name
+        self._fetched: Record | None = None
+        self._tracer = tracer = Tracer(
+            iterator._dataset,  # noqa: SLF001 - what it fetches from
+            "the loader",
+            lambda message: self._note(StageNote(message)),
+            in_training=True,
+        )
+        weakref.finalize(iterator, tracer.close).atexit = False
 
-    def __init__(self, iterator: Any, note: Note) -> None:
-        channel = Channel(1, 1, shared=False)
-        super().__init__(iterator, note, channel)
-        self.tracer = Tracer(channel, 0, in_training=True)
-        weakref.finalize(iterator, self.tracer.close).atexit = False
-        self._has_begun = False
-        alive, tracer, index_ns = self.alive, self.tracer, 0
-        give, next_index = type(iterator)._next_data, type(iterator)._next_index  # noqa: SLF001 - torch has no public name
-        is_pinned = iterator._pin_memory  # noqa: SLF001 - torch has no public name
+    def _known_of(self, batch: Any, delivered_ns: int) -> Record | None:
+        known, self._fetched = self._fetched, None
+        if known is None or self.epoch is None:
+            return None
+        if self._pins:
+            taken_ns = known["fetch_start_ns"] + known["fetch_ns"] + known["collate_ns"]
+            known["pin_ns"] = delivered_ns - taken_ns
+        if self.epoch.given < COUNTED:
+            known["tensors"] = tensors_in(batch)
+            if threading.current_thread() is not threading.main_thread():
+                self._note(IN_A_THREAD)
+        return known
 
-        def timed_next_index() -> Any:
-            nonlocal index_ns
-            start_ns = perf_counter_ns()
-            try:
-                return next_index(alive())
-            finally:
-                index_ns = perf_counter_ns() - start_ns
+    def _exhausted(self) -> None:
+        self._tracer.close()
 
-        def timed_next_data() -> Any:
-            requested_ns = perf_counter_ns()
-            try:
-                batch = give(alive())
-            except StopIteration:
-                tracer.close()
-                raise
-            delivered_ns, epoch, taken = perf_counter_ns(), self.epoch, tracer.take()
-            if epoch is not None and taken is not None:
-                try:
-                    words, spent = taken
-                    _, start_ns, fetch_ns, collate_ns, *_ = words
-                    pinned_ns = delivered_ns - start_ns - fetch_ns - collate_ns
-                    tensors = UNKNOWN
-                    if epoch.given < COUNTED:
-                        tensors = tensors_in(batch)
-                        if threading.current_thread() is not threading.main_thread():
-                            self._note(IN_A_THREAD)
-                    record = (0, UNKNOWN, *words, *NOT_PICKLED, 0, *spent)
-                    pin_ns = pinned_ns if is_pinned else UNKNOWN
-                    row = requested_ns, delivered_ns, index_ns, 0, UNKNOWN, UNKNOWN, pin_ns, tensors
-                    epoch.add(row, struct.pack(f"{len(record)}q", *record))
-                except Exception as error:  # noqa: BLE001 - looking may not end a training
-                    self._fail(error)
-            return batch
-
-        self._hooks.update(_next_data=timed_next_data, _next_index=timed_next_index)
+    def make_way(self) -> None:
+        """Leave the dataset's transforms to another iterator."""
+        self._tracer.make_way()
 
     def close(self) -> None:
         """Leave the iterator and the dataset as they were. The iterator may still fetch."""
         super().close()
-        self.tracer.make_way()
+        self.make_way()
 
-    def _pause(self) -> None:
-        super()._pause()
-        iterator = self.alive()
+    def _pause(self, iterator: Any) -> None:
+        super()._pause(iterator)
         if iterator is not None:
             vars(iterator._dataset_fetcher).pop("fetch", None)  # noqa: SLF001 - there is no other way in
-        self.tracer.transforms.pause()
+        self._tracer.look(on=False)
 
     def _resume(self, iterator: Any) -> None:
-        super()._resume(iterator)
-        if self._has_begun:
-            self.tracer.transforms.resume()
-        else:
-            self._has_begun = True
-            self.tracer.look_into(iterator._dataset)  # noqa: SLF001 - what it fetches from
-        fetcher, tracer = iterator._dataset_fetcher, self.tracer  # noqa: SLF001 - there is no other way in
+        self._tracer.look(on=True)
+        fetcher = iterator._dataset_fetcher  # noqa: SLF001 - there is no other way in
         torchs, itself = type(fetcher).fetch, weakref.ref(fetcher)
-        fetcher.fetch = lambda index: tracer.fetch(torchs, itself(), index)
+
+        def timed_fetch(index: Any) -> Any:
+            batch, self._fetched = self._tracer.fetch(torchs, itself(), index)
+            return batch
+
+        fetcher.fetch = timed_fetch
 
 
 class WithWorkers(WatchedIterator):
-    """An iterator whose worker processes report by `channel`; None if they report nothing.
+    """An iterator whose worker processes report by `channel`; None if they report nothing."""
 
-    `pins` are noted by the thread that pins its batches. `starting` is when the workers were
-    started and how long that took, `pickled` what they were sent then, and `index_ns` how long
-    indices were drawn for batches that training has not got.
-    """
+    def __init__(self, note: Note, channel: Channel | None) -> None:
+        super().__init__(note)
+        self._channel = channel
+        self._first: Epoch | None = None
+        self._starting = {"start_ns": 0, "starting_ns": 0}
+        self._not_started = set(range(0 if channel is None else channel.workers))
+        self._sent: dict[int, dict[str, int]] = {}
+        self._received: dict[int, Record] = {}
+        self._unserved: list[Record] = []
+        self._pins_of_queue: dict[int, Pins] = {}
 
-    def __init__(self, iterator: Any, note: Note, channel: Channel | None, pins: Pinned) -> None:
-        super().__init__(iterator, note, channel)
-        self._processes: list[Any] = list(iterator._workers)  # noqa: SLF001 - there is no other way in
-        self._not_started = set(self._texts)
-        self._pins = pins
-        self.pickled: dict[int, dict[str, int]] = {}
-        self.starting = 0, 0
-        self.index_ns = 0
-        self._receipts: dict[int, tuple[tuple[int, int, int], bytes]] = {}
-        self._hook(iterator)
+    @contextmanager
+    def starting(self, loader: Any, *, counts_calls: bool) -> Generator[None]:
+        """While an iterator is made, give functions of ours to workers and the pinning thread."""
+        kind: Any = dataloader._BaseDataLoaderIter  # noqa: SLF001 - there is no public name
+        pinning: Any = pin_memory
+        thread = threading.get_ident()
+        with _lock:
+            user, dump = loader.worker_init_fn, reduction.dump
+            loop, next_index = pinning._pin_memory_loop, kind._next_index  # noqa: SLF001 - torch has no public names
+
+            def _next_index(iterator: Any) -> Any:
+                is_ours = threading.get_ident() == thread
+                return self._draw(next_index, iterator) if is_ours else next_index(iterator)
+
+            if self._channel is not None:
+                ours = WorkerInit(user, self._channel, counts_calls=counts_calls)
+                vars(loader)["worker_init_fn"] = ours  # past a __setattr__ that notes what is set
+                reduction.dump = timed_dump(dump, ours, self._sent)
+            pinning._pin_memory_loop = self._timed_pinning(loop)  # noqa: SLF001 - torch looks it up there
+            kind._next_index = _next_index  # noqa: SLF001 - it has one
+            start_ns = perf_counter_ns()
+            try:
+                yield
+            finally:
+                self._starting = {"start_ns": start_ns, "starting_ns": perf_counter_ns() - start_ns}
+                kind._next_index = next_index  # noqa: SLF001 - as it was
+                pinning._pin_memory_loop = loop  # noqa: SLF001 - as it was
+                vars(loader)["worker_init_fn"], reduction.dump = user, dump
+
+    def _timed_pinning(self, loop: Callable[..., None]) -> Callable[..., None]:
+        """What the pinning thread runs, `loop`, timed by the queues on both sides of it."""
+
+        def timed_loop(incoming: Any, outgoing: Any, *args: Any) -> None:
+            pins = self._pins_of_queue.setdefault(id(incoming), {})
+
+            def get(*args: Any, **kwargs: Any) -> Any:
+                start_ns = perf_counter_ns()
+                got = incoming.get(*args, **kwargs)
+                if type(got[0]) is int:
+                    pins[got[0]] = start_ns, perf_counter_ns(), None
+                    pins.pop(got[0] - MOST_PINNED, None)
+                return got
+
+            def put(item: Any, *args: Any, **kwargs: Any) -> Any:
+                now_ns = perf_counter_ns()
+                if type(item[0]) is int and item[0] in pins:
+                    start_ns, end_ns, _ = pins[item[0]]
+                    pins[item[0]] = start_ns, end_ns, now_ns - end_ns
+                return outgoing.put(item, *args, **kwargs)
+
+            loop(SimpleNamespace(get=get), SimpleNamespace(put=put), *args)
+
+        return timed_loop
+
+    def attach(self, iterator: Any) -> None:
+        """See WatchedIterator. It is looked into at once, so that no batch is missed."""
+        super().attach(iterator)
+        self._hook("_try_put_index", self._draw)
+        self._hook("_try_get_data", self._get)
+        self._in_order = getattr(iterator, "_in_order", True)  # since torch 2.6
+        processes = enumerate(iterator._workers)  # noqa: SLF001 - there is no other way in
+        self._sent = {worker: self._sent.get(id(process), {}) for worker, process in processes}
+        of_queue = id(getattr(iterator, "_worker_result_queue", None))
+        self._pins = self._pins_of_queue.setdefault(of_queue, {})
         vars(iterator).update(self._hooks)
-        self._is_paused = False  # to resume would forget what has been pinned already
+        self._looks = True
 
-    def _resume(self, iterator: Any) -> None:
-        for of_batches in (self._receipts, self._pins):  # they were given meanwhile
-            of_batches.clear()
+    def serve(self, epoch: Epoch) -> None:
+        """See WatchedIterator."""
+        super().serve(epoch)
+        self._first = self._first or epoch
+
+    def _get(self, get: Callable[..., Any], iterator: Any, *args: Any, **kwargs: Any) -> Any:
+        start_ns = perf_counter_ns()
+        got = get(iterator, *args, **kwargs)
+        end_ns = perf_counter_ns()
+        if got[0] and type(got[1][0]) is int:
+            with self._guard:
+                self._last = got[1][0]
+                self._received[self._last] = self._receipt(self._last, start_ns, end_ns)
+        return got
+
+    def _receipt(self, idx: int, start_ns: int, end_ns: int) -> Record:
+        """What is known of a batch when it has come, between these moments."""
+        channel = self._channel
+        known = None if channel is None else channel.take(channel.of_batch(idx), idx)
+        start_ns, received_ns, pin_ns = self._pins.pop(idx, (start_ns, end_ns, None))
+        if known is None:
+            return {"received_ns": received_ns, "pin_ns": pin_ns}
+        ready_ns = known["pickle_start_ns"] + known["pickle_ns"]
+        receive_ns = max(0, received_ns - max(start_ns, ready_ns))
+        return {**known, "received_ns": received_ns, "receive_ns": receive_ns, "pin_ns": pin_ns}
+
+    def _known_of(self, batch: Any, delivered_ns: int) -> Record | None:  # noqa: ARG002 - as of all
+        idx = self.alive()._rcvd_idx - 1 if self._in_order else self._last  # noqa: SLF001 - torch has no public name
+        return self._received.pop(idx, {})
+
+    def close(self) -> None:
+        """See WatchedIterator."""
+        super().close()
+        if self._channel is not None:
+            self._channel.state = CLOSED
+            self._unserved += self._channel.take_batches()
+
+    def _pause(self, iterator: Any) -> None:
+        super()._pause(iterator)
+        if self._channel is not None:
+            self._channel.state = PAUSED
+
+    def _resume(self, iterator: Any) -> None:  # noqa: ARG002 - as of all
+        self._received.clear()  # what was on its way has been given meanwhile
+        self._pins.clear()
         self.index_ns = 0
-        super()._resume(iterator)
-
-    def _hook(self, iterator: Any) -> None:
-        alive, kind, channel = self.alive, type(iterator), self._channel
-        get, put, give = kind._try_get_data, kind._try_put_index, kind._next_data  # noqa: SLF001 - torch has no public names
-        in_order = getattr(iterator, "_in_order", True)  # since torch 2.6
-        pins, receipts, last_idx = self._pins, self._receipts, 0
-
-        def timed_try_get_data(*args: Any, **kwargs: Any) -> Any:
-            nonlocal last_idx
-            start_ns = perf_counter_ns()
-            got = get(alive(), *args, **kwargs)
-            end_ns = perf_counter_ns()
-            if got[0] and type(got[1][0]) is int:
-                try:
-                    last_idx = got[1][0]
-                    record = b"" if channel is None else channel.take_record(last_idx)
-                    pinned = pins.pop(last_idx, (start_ns, end_ns, UNKNOWN))
-                    receipts[last_idx] = pinned, record
-                except Exception as error:  # noqa: BLE001 - looking may not end a training
-                    self._fail(error)
-            return got
-
-        def timed_try_put_index() -> None:
-            start_ns = perf_counter_ns()
-            put(alive())
-            self.index_ns += perf_counter_ns() - start_ns
-
-        def timed_next_data() -> Any:
-            requested_ns = perf_counter_ns()
-            batch = give(alive())
-            delivered_ns, epoch = perf_counter_ns(), self.epoch
-            index_ns, self.index_ns = self.index_ns, 0
-            if epoch is not None:
-                try:
-                    idx = alive()._rcvd_idx - 1 if in_order else last_idx  # noqa: SLF001 - torch has no public name
-                    received, record = receipts.pop(idx, (NOT_RECEIVED, b""))
-                    row = requested_ns, delivered_ns, index_ns, idx, *received, UNKNOWN
-                    epoch.add(row, record)
-                except Exception as error:  # noqa: BLE001 - looking may not end a training
-                    self._fail(error)
-            return batch
-
-        self._hooks.update(
-            _try_get_data=timed_try_get_data,
-            _try_put_index=timed_try_put_index,
-            _next_data=timed_next_data,
-        )
+        if self._channel is not None:
+            self._unserved += self._channel.take_batches()
+            self._channel.state = LOOKING
 
     def take(self) -> list[Measured]:
-        """Lines of code, and how workers started."""
-        taken, channel, epoch = super().take(), self._channel, self.first_epoch
+        """How workers started, and lines of code of batches that came while nobody looked."""
+        unserved, self._unserved = self._unserved, []
+        taken: list[Measured] = [*code_samples(unserved)]
+        channel, epoch = self._channel, self._first
         if channel is None or epoch is None or epoch.number is None:
             return taken
-        for worker in sorted(self._not_started):
-            words, own = channel.words, channel.own(worker)
-            if words[own + Channel.READY_NS]:
+        for worker in range(channel.workers):
+            told = channel.take(channel.of_worker(worker)) or {"notes": []}
+            for message in told["notes"]:
+                self._note(StageNote(message))
+            if "start" in told and worker in self._not_started:
                 self._not_started.remove(worker)
-                own_ns = words[own + Channel.READY_NS], words[own + Channel.INIT_NS]
-                sent = dict(self.pickled.get(id(self._processes[worker]), {}))
-                if sent:
-                    sent["unpickling_ns"] = words[own + Channel.UNPICKLING_NS]
-                taken.append(WorkerStart(epoch.number, worker, *self.starting, *own_ns, **sent))
+                start = {**self._starting, **told["start"], **self._sent[worker]}
+                taken.append(WorkerStart(epoch.number, worker, **start))
         return taken
+
+
+def timed_dump(
+    dump: Callable[..., None], ours: WorkerInit, sent_to: dict[int, dict[str, int]]
+) -> Callable[..., None]:
+    """Wrap the `dump` with which multiprocessing pickles the processes that it starts.
+
+    `sent_to` gets columns of WorkerStart, by the identity of each process that has `ours` among its
+    arguments.
+    """
+
+    def timed(sent: Any, file: Any, *args: Any, **kwargs: Any) -> None:
+        is_worker = any(argument is ours for argument in getattr(sent, "_args", ()))
+        # Writing into a pipe waits for the worker.
+        if not is_worker or type(file) is not io.BytesIO:
+            dump(sent, file, *args, **kwargs)
+            return
+        file.write(BEGIN_UNPICKLING)
+        start, start_ns = file.tell(), perf_counter_ns()
+        dump(sent, file, *args, **kwargs)
+        took_ns, sent_bytes = perf_counter_ns() - start_ns, file.tell() - start
+        took = {"pickling_start_ns": start_ns, "pickling_ns": took_ns, "sent_bytes": sent_bytes}
+        sent_to[id(sent)] = took
+
+    return timed
+
+
+class DataLoaderStages:
+    """Times what happens inside torch's DataLoaders, in this process and in their workers.
+
+    `inside(loader)` is the DataLoader within what is iterated. From `begin` until its iterator is
+    made, a DataLoader has a method of ours that makes it.
+    """
+
+    def __init__(self, inside: Callable[[Any], Any]) -> None:
+        self._inside = inside
+        self._iterators: list[WatchedIterator] = []
+        self._notes: list[StageNote] = []
+        self._noted: set[StageNote] = set()
+        self._is_closed = self._has_counted_calls = False
+        self._looks = True
+        self._begun: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._guard = Guard(lambda why: self._note(f"the loader is not looked into ({why})"))
+
+    def look(self, on: bool) -> None:
+        """See LoaderStages."""
+        self._looks = on
+        for watched in list(self._iterators):
+            watched.look(on)
+
+    def begin(self, loader: Any) -> Callable[[int], object]:
+        """See LoaderStages."""
+        loader, epoch = self._inside(loader), Epoch()
+        if self._is_closed or not isinstance(loader, dataloader.DataLoader):
+            return epoch.known
+        kept = loader._iterator  # noqa: SLF001 - where a DataLoader keeps it
+        is_next = loader.persistent_workers or getattr(
+            loader, "_initial_iter_for_state_dict", False
+        )
+        if kept is None or not is_next:
+            vars(loader)[MAKES] = Making(self, loader, epoch)
+            self._begun[id(loader)] = loader
+            return epoch.known
+        for watched in self._iterators:  # its workers live on, and this epoch is its next
+            if watched.alive() is kept and not watched.is_closed:
+                watched.serve(epoch)
+                return epoch.known
+        self._note(STARTED_BEFORE)
+        is_apart = loader.num_workers > 0
+        self._watch(WithWorkers(self._note, None) if is_apart else None, kept, epoch)
+        return epoch.known
+
+    def make(self, loader: Any, epoch: Epoch) -> Any:
+        """Make an iterator of `loader`, and look into it."""
+        original = getattr(type(loader), MAKES)
+        if self._is_closed:
+            return original(loader)
+        watched: WithWorkers | None = None
+        with self._guard:
+            if loader.num_workers > 0:
+                under_way = loader.num_workers * (1 + (loader.prefetch_factor or 2))
+                apart = 1 if getattr(loader, "in_order", True) else 4  # by how much they overtake
+                channel = Channel(loader.num_workers, max(16, apart * under_way))
+                channel.state = LOOKING if self._looks else PAUSED
+                watched = WithWorkers(self._note, channel)
+        if watched is None:
+            iterator = original(loader)
+        else:
+            counts_calls, self._has_counted_calls = not self._has_counted_calls, True
+            with watched.starting(loader, counts_calls=counts_calls):
+                iterator = original(loader)
+        with self._guard:
+            if watched is not None or loader.num_workers == 0:
+                self._watch(watched, iterator, epoch)
+        return iterator
+
+    def _watch(self, watched: WithWorkers | None, iterator: Any, epoch: Epoch) -> None:
+        """Look into an iterator, whose workers are watched if it has some."""
+        if not isinstance(iterator, dataloader._BaseDataLoaderIter):  # noqa: SLF001 - there is no public name
+            self._note(NOT_TORCHS)
+            return
+        new: WatchedIterator = watched or InTraining(self._note)
+        for other in self._iterators if watched is None else ():
+            if isinstance(other, InTraining):
+                other.make_way()  # code that knows the length may never read to the end
+        new.attach(iterator)
+        new.look(self._looks)
+        new.serve(epoch)
+        self._iterators.append(new)
+
+    def _note(self, note: StageNote | str) -> None:
+        """Keep a note to be taken, once."""
+        note = StageNote(note) if isinstance(note, str) else note
+        if note not in self._noted:
+            self._noted.add(note)
+            self._notes.append(note)
+
+    def take(self) -> list[Measured | StageNote]:
+        """See LoaderStages."""
+        measured: list[Measured | StageNote] = []
+        for watched in list(self._iterators):
+            is_alive = watched.alive() is not None
+            measured += watched.take()
+            rows = []
+            while watched.rows and watched.rows[0][0].number is not None:
+                rows.append(watched.rows.popleft())
+            for number, of_epoch in groupby(rows, lambda row: row[0].number or 0):
+                records = [record for _, record in of_epoch]
+                measured += [*code_samples(records), stage_times(number, records)]
+            if not (is_alive or watched.rows):
+                self._iterators.remove(watched)
+        while self._notes:
+            measured.append(self._notes.pop(0))
+        return measured
+
+    def close(self) -> None:
+        """See LoaderStages."""
+        self._is_closed = True
+        for loader in list(self._begun.values()):
+            if getattr(vars(loader).get(MAKES), "stages", None) is self:
+                del vars(loader)[MAKES]
+        for watched in list(self._iterators):
+            watched.close()
+
+
+class Making:
+    """Stands for the method of `loader` that makes its iterators, until it has made one."""
+
+    def __init__(self, stages: DataLoaderStages, loader: Any, epoch: Epoch) -> None:
+        self.stages = stages
+        self._loader, self._epoch = loader, epoch
+
+    def __call__(self) -> Any:
+        """Make an iterator that is looked into; as ever for a shallow copy of the loader."""
+        if vars(self._loader).pop(MAKES, None) is not self:
+            return getattr(type(self._loader), MAKES)(self._loader)
+        return self.stages.make(self._loader, self._epoch)
+
+    def __reduce__(self) -> Any:
+        """A copy or pickle of the loader has the method of its class."""
+        return getattr, (self._loader, MAKES)

@@ -1,4 +1,7 @@
-"""What the kernel tells of a thread and of this process, and what a batch was fetched with."""
+"""What the kernel tells of a thread and of this process, and what a batch was fetched with.
+
+Figures are columns of StageTimes, by name: those that are known.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,10 @@ from time import perf_counter_ns, process_time_ns, thread_time_ns
 from types import FrameType
 from typing import Any
 
-from loadeval_adapters.torch_trace.channel import UNKNOWN
-
 if sys.platform == "linux":
     import resource
 
-Figures = tuple[int, ...]
-"""CPU time, that of other threads, time waiting for a CPU, bytes read, from disk, faults without
-the disk, CPU time in the kernel."""
-UNKNOWN_FIGURES: Figures = (UNKNOWN,) * 7
-UNREAD = (UNKNOWN, UNKNOWN)
+Figures = dict[str, int]
 LEAST_GAP_NS, MOST_GAP_NS, NEVER = 500_000_000, 30 * 10**9, 1 << 63
 MEMORY_SHARE = 0.01
 """The most of its time that a worker reads about its memory."""
@@ -32,8 +29,6 @@ MOST_RESIDENT = 16 << 30
 """In a process with more memory it would take over 0.2 s, and is not read."""
 MOSTLY = 0.95
 """A thread that was on a CPU so much since the look before is taken to be on one."""
-
-UNCOUNTED = (UNKNOWN,) * 3
 OPENS = (io.open, os.open)  # the former is the builtin, too
 REQUEST = HTTPConnection.putrequest.__code__
 """urllib, urllib3, requests and botocore all come by it."""
@@ -50,7 +45,7 @@ class KernelFile:
     """
 
     def __init__(self, path: str) -> None:
-        self._file = UNKNOWN
+        self._file = -1
         with suppress(OSError):  # the kernel has no such file
             self._file = os.open(path, os.O_RDONLY)
             self._own = os.fstat(self._file)
@@ -61,14 +56,14 @@ class KernelFile:
 
     def close(self) -> None:
         """Close it, unless the program has."""
-        file, self._file = self._file, UNKNOWN
+        file, self._file = self._file, -1
         with suppress(OSError):  # the program has
             if file >= 0 and os.path.samestat(os.fstat(file), self._own):
                 os.close(file)
 
 
 class Consumption:
-    """What the kernel says this thread, and this process, have used."""
+    """What the kernel says this thread, and this process, use for a batch."""
 
     def __init__(self) -> None:
         self._own_bytes = 0  # the kernel counts what is read of its files, too
@@ -76,7 +71,7 @@ class Consumption:
 
     def _open(self) -> None:
         self._thread = get_ident()
-        self._last: Figures = ()
+        self._last: Figures = {}
         self._sched = KernelFile("/proc/thread-self/schedstat")
         self._io = KernelFile("/proc/self/io")
 
@@ -85,44 +80,47 @@ class Consumption:
         self._sched.close()
         self._io.close()
 
-    def start(self) -> int:
-        """The CPU time of this thread; `since` counts all else from this moment."""
-        self._last = self._so_far()
-        return self._last[0]
+    def start(self, *, asks: bool) -> None:
+        """A batch begins; `asks` the kernel, which takes its time, too."""
+        if asks:
+            self._last = self._so_far()
+        self._cpu_ns = thread_time_ns()
 
-    def _so_far(self) -> Figures:
-        if get_ident() != self._thread:
-            self.close()
-            self._open()
-        queued = read = disk = UNKNOWN
-        sched, used_bytes = self._sched.read(), self._io.read()
-        if sched:
-            queued = int(sched.split()[1])
-        if used_bytes:
-            lines = used_bytes.split()
-            read, disk = int(lines[1]) - self._own_bytes - len(sched), int(lines[9])
-        self._own_bytes += len(sched) + len(used_bytes)
-        minor = system = UNKNOWN
-        if sys.platform == "linux":
-            used = resource.getrusage(resource.RUSAGE_THREAD)
-            minor, system = used.ru_minflt, int(used.ru_stime * 1e9)
-        return thread_time_ns(), process_time_ns(), queued, read, disk, minor, system
-
-    def since(self, began: int, took_ns: int) -> Figures:
-        """What a batch has used, which began when this thread's CPU time was `began`.
+    def since_start(self, took_ns: int) -> Figures:
+        """What a batch has used that took so long.
 
         All but this thread's CPU time is counted since the kernel was last asked: before this
         batch, or before quick ones. Of these, no time is longer than the batch took.
         """
         now = self._so_far()
         last, self._last = self._last, now
-        if not last:
-            return (now[0] - began, *UNKNOWN_FIGURES[1:])
-        own, every, queued, *rest = [
-            b - a if b >= 0 else UNKNOWN for a, b in zip(last, now, strict=True)
-        ]
-        others = min(took_ns, max(0, every - own))  # the clocks are read one after the other
-        return now[0] - began, others, min(queued, took_ns), *rest
+        figures = {"cpu_ns": now["cpu_ns"] - self._cpu_ns}
+        if last:
+            used = {name: value - last[name] for name, value in now.items() if name in last}
+            # The clocks are read one after the other.
+            others_ns = max(0, used.pop("process_ns") - used.pop("cpu_ns"))
+            figures |= {**used, "other_cpu_ns": min(took_ns, others_ns)}
+            if "run_queue_ns" in used:
+                figures["run_queue_ns"] = min(took_ns, used["run_queue_ns"])
+        return figures
+
+    def _so_far(self) -> Figures:
+        if get_ident() != self._thread:
+            self.close()
+            self._open()
+        sched, read = self._sched.read(), self._io.read()
+        figures = {"cpu_ns": thread_time_ns(), "process_ns": process_time_ns()}
+        if sched:
+            figures["run_queue_ns"] = int(sched.split()[1])
+        if read:
+            lines = read.split()
+            figures["read_bytes"] = int(lines[1]) - self._own_bytes - len(sched)
+            figures["disk_bytes"] = int(lines[9])
+        self._own_bytes += len(sched) + len(read)
+        if sys.platform == "linux":
+            used = resource.getrusage(resource.RUSAGE_THREAD)
+            figures["minor_faults"], figures["system_ns"] = used.ru_minflt, int(used.ru_stime * 1e9)
+        return figures
 
 
 class OwnMemory:
@@ -135,10 +133,10 @@ class OwnMemory:
     def __init__(self) -> None:
         self._began_ns = self._due_ns = perf_counter_ns()
 
-    def take(self) -> tuple[int, int]:
-        """Its private and its shared bytes that were written to; UNREAD where none are due."""
+    def take(self) -> Figures:
+        """Its private and its shared bytes that were written to, if they are due."""
         if perf_counter_ns() < self._due_ns:
-            return UNREAD
+            return {}
         cost_ns, lines = thread_time_ns(), []
         with suppress(OSError):  # the kernel does not tell
             pages = int(Path("/proc/self/statm").read_bytes().split()[1])
@@ -146,12 +144,15 @@ class OwnMemory:
                 lines = Path("/proc/self/smaps_rollup").read_bytes().splitlines()
         if not lines:
             self._due_ns = NEVER
-            return UNREAD
+            return {}
         kilobytes = {name: int(value) for name, value, *_ in map(bytes.split, lines[1:])}
         cost_ns, now_ns = thread_time_ns() - cost_ns, perf_counter_ns()
         doubled_ns = min(now_ns - self._began_ns, MOST_GAP_NS)
         self._due_ns = now_ns + max(LEAST_GAP_NS, doubled_ns, int(cost_ns / MEMORY_SHARE))
-        return kilobytes[b"Private_Dirty:"] * 1024, kilobytes[b"Shared_Dirty:"] * 1024
+        return {
+            "private_bytes": kilobytes[b"Private_Dirty:"] * 1024,
+            "shared_bytes": kilobytes[b"Shared_Dirty:"] * 1024,
+        }
 
 
 class ThreadState:
@@ -212,7 +213,7 @@ class CallCounter:
     """
 
     def __init__(self) -> None:
-        self._opened = self._connected = self._requested = self._left = 0
+        self._counts = {"opened_files": 0, "connections": 0, "requests": 0}
         self._profile = self._count
 
     def start(self, batch_ns: int) -> None:
@@ -221,12 +222,12 @@ class CallCounter:
         if sys.getprofile() is None:
             sys.setprofile(self._profile)
 
-    def stop(self) -> tuple[int, int, int]:
-        """Files, connections and requests. UNCOUNTED after too many calls, or another profiler."""
+    def stop(self) -> Figures:
+        """The counts; none after too many calls, or where another profiler was there."""
         if sys.getprofile() is not self._profile:
-            return UNCOUNTED
+            return {}
         sys.setprofile(None)
-        return self._opened, self._connected, self._requested
+        return self._counts
 
     def _count(self, frame: FrameType, event: str, called: Any) -> None:
         self._left -= 1
@@ -234,9 +235,9 @@ class CallCounter:
             sys.setprofile(None)
         elif event == "c_call":
             if called in OPENS:
-                self._opened += 1
+                self._counts["opened_files"] += 1
             elif called.__name__ in {"connect", "connect_ex"}:
                 of_socket = getattr(called, "__self__", None)
-                self._connected += getattr(of_socket, "family", None) in INTERNET
+                self._counts["connections"] += getattr(of_socket, "family", None) in INTERNET
         elif event == "call" and frame.f_code is REQUEST:
-            self._requested += 1
+            self._counts["requests"] += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import get_ident
@@ -14,18 +15,20 @@ import numpy as np
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from loadeval_adapters.torch_trace.channel import MOST_TRANSFORMS
+from loadeval_adapters.torch_trace.code import Activity
 
 DATASETS = {"dataset", "datasets", "base_dataset", "datapipe", "source_datapipe"}
 """Attributes that hold further datasets, whatever these are."""
-TRANSFORMS = {
-    *("transform", "transforms", "tfm", "tfms", "compose", "augment", "augmentation"),
-    *("augmentations", "aug", "augs", "preprocess", "preprocessor", "preprocessing", "processor"),
-    *("pipeline", "ops", "steps", "tokenizer", "tokenize", "image_processor"),
-    *("feature_extractor", "normalize", "loader", "decode", "decoder", "fn", "func", "lambd"),
-}
-"""Attributes that hold transforms, one or several; others may end with `transform(s)`."""
+TRANSFORMS = re.compile(
+    r".*transforms?|tfms?|compose|augment|augmentations?|augs?|preprocess|preprocessor"
+    r"|preprocessing|processor|image_processor|feature_extractor|tokenizer?|normalize"
+    r"|pipeline|ops|steps|loader|decoder?|fn|func|lambd"
+)
+"""Attributes that hold transforms, one or several."""
 FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, functools.partial)
+MOST_TRANSFORMS = 24
+"""How many transforms are timed separately."""
+LONGEST_NAME = 60
 DEEP, MANY = 12, 64
 """How deep transforms are looked for in one another, and the longest list that is looked into."""
 MOST_LOOKED_AT = 10_000
@@ -35,12 +38,17 @@ OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 TIMED = "_loadeval_timed_by"
 
 
-class Transforms:
-    """The transforms of a dataset: their `names`, and the time that each has `spent`.
+class Timer:
+    """One transform, in one batch: nanoseconds without those of transforms inside it, and calls."""
 
-    `spent` has nanoseconds without those of transforms inside it, and calls, in turns. They count
-    only in the thread that is the first item of `thread`; 0 is none. While the first item of
-    `sizing` is true, `sized` gets how many numbers went into and came out of some, by name.
+    __slots__ = ("calls", "name", "ns")
+
+    def __init__(self, name: str) -> None:
+        self.name, self.ns, self.calls = name, 0, 0
+
+
+class Transforms:
+    """The transforms of a dataset, timed in the thread that `activity` has while it fetches.
 
     Looked for are attributes of datasets that are named like TRANSFORMS, and in a transform these,
     its lists, tuples and dicts, and its child modules. One that has others inside is named for its
@@ -48,81 +56,65 @@ class Transforms:
     of an object but what it holds: no property is read.
 
     The class of a transform gets another `__call__`, so that the transform stays what it is. In
-    place of a function in an attribute, list or dict there is a TimedFunction, which `take_out`
-    removes for as long as nothing is loaded, wherever it was moved meanwhile. `in_training` tells
-    that this is the process that trains: there classes that a model may have are left alone.
+    place of a function in a list or dict there is a TimedFunction; `in_training`, in the process
+    that trains, only while a batch is fetched, and wherever it was moved meanwhile. There classes
+    that a model may have are left alone.
+
+    While `is_sizing`, `sized` gets how many numbers went into transforms and came out, by name, in
+    the order in which they were called.
     """
 
-    def __init__(self, *, in_training: bool = False) -> None:
-        self.names: list[str] = []
-        self.spent = [0] * (2 * MOST_TRANSFORMS)
-        self.thread = [0]
-        self.sizing = [False]
+    def __init__(self, dataset: Any, activity: Activity, *, in_training: bool = False) -> None:
+        self.timers: list[Timer] = []
+        self.is_sizing = True
         self.sized: dict[str, list[tuple[int, int]]] = {}
-        self._inside = [0]
-        self._in_training = in_training
+        self.activity = activity
+        self._dataset, self._in_training = dataset, in_training
+        self._is_searched = False
         self._to_look_at = MOST_LOOKED_AT
-        self._seen: list[Any] = []
-        self._found: dict[int, bool] = {}
-        self._slots: dict[type, dict[int, int]] = {}
+        self._inside_ns = 0
+        self._found: dict[int, tuple[Any, bool]] = {}  # with the object: its identity stays its own
+        self._of_class: dict[type, dict[int, Timer]] = {}
         self._classes: list[tuple[type, Any, Any]] = []
         self._holders: dict[int, Any] = {}
-        self._timed: dict[int, Any] = {}
-        self._own: dict[int, Any] = {}
+        self._functions: dict[int, TimedFunction] = {}
 
-    def find(self, dataset: Any) -> None:
-        """Time all transforms of `dataset` from now on."""
+    def look(self, on: bool) -> None:
+        """Time transforms from now on, or let them run as they were found."""
+        for kind, timed, own in self._classes:
+            _exchange_call(kind, *((own, timed) if on else (timed, own)))
         try:
-            self._look_into(dataset, 0)
+            if on and not self._is_searched:
+                self._is_searched = True
+                self._look_into(self._dataset, 0)
         finally:
-            self.put_in()
+            self._exchange(is_timed=on and not self._in_training)
 
-    def put_in(self) -> None:
-        """Let timed functions be where those are that they stand for."""
-        for held in self._holders.values():
-            _exchange(held, self._timed)
+    def begin(self) -> None:
+        """A batch is fetched next."""
+        for timer in self.timers:
+            timer.ns = timer.calls = 0
+        if self._in_training:
+            self._exchange(is_timed=True)
 
-    def take_out(self) -> None:
-        """Let functions be where those are that stand for them."""
-        for held in self._holders.values():
-            _exchange(held, self._own)
-
-    def pause(self) -> None:
-        """Let transforms run as they were found, until `resume`."""
-        self.take_out()
-        for kind, timed, own in self._classes:
-            _exchange_call(kind, timed, own)
-
-    def resume(self) -> None:
-        """Time them again."""
-        self.put_in()
-        for kind, timed, own in self._classes:
-            _exchange_call(kind, own, timed)
+    def end(self) -> None:
+        """It was fetched."""
+        if self._in_training:
+            self._exchange(is_timed=False)
 
     def restore(self) -> None:
         """Leave everything as it was found."""
-        self.pause()
-        for known in (self._holders, self._timed, self._own, self._found):
+        self.look(on=False)
+        for known in (self._found, self._of_class, self._holders, self._functions):
             known.clear()  # the dataset may be freed now
-        self._classes.clear()
-        self._seen.clear()
-
-    def sizes(self) -> dict[str, dict[str, float]]:
-        """The numbers in a call's argument and in its result, by column of StageTimes."""
-        return {
-            column: {
-                name: sum(pair[place] for pair in pairs) / len(pairs)
-                for name, pairs in self.sized.items()
-                if pairs
-            }
-            for place, column in enumerate(("elements_before", "elements_after"))
-        }
+        self.timers, self._classes, self._dataset = [], [], None
+        self._is_searched = True
 
     def _look_into(self, dataset: Any, depth: int) -> None:
         kind = type(dataset)
         if depth > DEEP or id(dataset) in self._found or issubclass(kind, (*FUNCTIONS, type)):
             return
-        self._note(dataset, found=False)
+        self._found[id(dataset)] = dataset, False
         for held, name, value in self._attributes(dataset):
             if issubclass(type(value), Dataset) or name.strip("_") in DATASETS:
                 is_several = issubclass(type(value), (list, tuple, dict))
@@ -130,11 +122,6 @@ class Transforms:
                     self._look_into(each, depth + 1)
             elif _is_named_like_one(name):
                 self._time_in(held, value, depth + 1)
-
-    def _note(self, thing: Any, *, found: bool) -> bool:
-        self._seen.append(thing)  # its identity stays its own
-        self._found[id(thing)] = found
-        return found
 
     def _attributes(self, thing: Any) -> Iterator[tuple[Any, str, Any]]:
         """What `thing` holds, without asking its class: the dict that has it, name and value."""
@@ -151,7 +138,7 @@ class Transforms:
         """Time a transform, or those in a list, from now on; whether there are any."""
         kind = type(value)
         if id(value) in self._found:
-            return self._found[id(value)]
+            return self._found[id(value)][1]
         if issubclass(kind, FUNCTIONS):
             return self._time_function(held, value)
         is_list, is_module = issubclass(kind, (list, tuple, dict)), issubclass(kind, nn.Module)
@@ -159,7 +146,7 @@ class Transforms:
             return False
         if is_module and next(nn.Module.parameters(value), None) is not None:
             return False  # a model
-        self._note(value, found=False)
+        self._found[id(value)] = value, False
         if is_list:
             if len(value) > MANY or self._to_look_at < len(value):
                 return False
@@ -177,31 +164,34 @@ class Transforms:
         is_own = not is_list and not kind.__module__.startswith(("torch.nn", "torch.jit"))
         is_models = self._in_training and is_module  # torch.compile cannot compile our `__call__`
         is_timed = is_own and not is_models and self._time_class(value, has_parts=has_parts)
-        return self._note(value, found=is_timed or has_parts)
+        self._found[id(value)] = value, is_timed or has_parts
+        return is_timed or has_parts
 
-    def _new_slot(self, name: str) -> int | None:
-        """The place of another transform in `spent`; None if there are too many."""
-        slot = 2 * len(self.names)
-        if len(self.names) == MOST_TRANSFORMS:
+    def _timer(self, name: str) -> Timer | None:
+        """Another timer; None if there are too many."""
+        if len(self.timers) == MOST_TRANSFORMS:
             return None
-        same = sum(1 for other in self.names if other == name or other.startswith(f"{name} ("))
-        self.names.append(f"{name} ({same + 1})" if same else name)
-        return slot
+        name = name[:LONGEST_NAME]
+        names = [timer.name for timer in self.timers]
+        same = sum(1 for other in names if other == name or other.startswith(f"{name} ("))
+        timer = Timer(f"{name} ({same + 1})" if same else name)
+        self.timers.append(timer)
+        return timer
 
     def _time_function(self, held: Any, function: Any) -> bool:
         is_own = type(function) is MethodType and id(function.__self__) in self._found
         if is_own or not issubclass(type(held), (list, dict)):
             return False
-        if id(function) not in self._timed:
+        if id(function) not in self._functions:
             named = function
             while issubclass(type(named), functools.partial):
                 named = named.func
-            name = getattr(named, "__name__", None) or type(named).__name__
-            slot = self._new_slot("lambda" if name == "<lambda>" else name)
-            if slot is None:
+            name = f"{getattr(named, '__name__', None) or type(named).__name__}"
+            timer = self._timer("lambda" if name == "<lambda>" else name)
+            if timer is None:
                 return False
-            timed = TimedFunction(function, self._timed_call(function, {}, slot, 0))
-            self._timed[id(function)], self._own[id(timed)] = timed, function
+            timed = self._timed_call(function, {}, timer, 0)
+            self._functions[id(function)] = TimedFunction(function, timed)
         self._holders[id(held)] = held
         return True
 
@@ -209,59 +199,70 @@ class Transforms:
         kind = type(item)
         if getattr(kind.__call__, TIMED, self) is not self:  # of another epoch that lives
             return False
-        slot = self._new_slot(_code_name(kind) if has_parts else kind.__name__)
-        if slot is None:
+        timer = self._timer(_code_name(kind) if has_parts else kind.__name__)
+        if timer is None:
             return False
         for base in kind.__mro__:
-            if "__call__" in vars(base) and base in self._slots:
-                self._slots[base][id(item)] = slot
+            if "__call__" in vars(base) and base in self._of_class:
+                self._of_class[base][id(item)] = timer
                 return True
         own: Any = vars(kind).get("__call__")
-        slots = {id(item): slot}
-        timed = functools.wraps(kind.__call__)(self._timed_call(kind.__call__, slots, slot, 1))
+        timers = {id(item): timer}
+        timed = functools.wraps(kind.__call__)(self._timed_call(kind.__call__, timers, timer, 1))
         try:
             type.__setattr__(kind, "__call__", timed)  # past a metaclass that refuses assignments
         except TypeError:  # it is not written in Python
-            self.names.pop()
+            self.timers.pop()
             return False
-        self._slots[kind] = slots
+        self._of_class[kind] = timers
         self._classes.append((kind, timed, own))
         return True
 
     def _timed_call(
-        self, call: Any, slots: dict[int, int], first: int, place: int
+        self, call: Any, timers: dict[int, Timer], first: Timer, place: int
     ) -> Callable[..., Any]:
-        """`call`, timed in the `first` slot; where it is a method, in that of its object.
+        """`call`, timed by the `first` timer; where it is a method, by that of its object.
 
         A copy that a dataset makes of a transform counts as the first one of its class. What is
         transformed is the argument in that `place`: 0, or 1 of a method.
         """
-        spent, inside, thread, sizing = self.spent, self._inside, self.thread, self.sizing
+        activity = self.activity
 
         def timed(*args: Any, **kwargs: Any) -> Any:
-            if get_ident() != thread[0]:
+            if get_ident() != activity.thread:
                 return call(*args, **kwargs)
-            slot, before = slots.get(id(args[0]), first) if place else first, None
-            if sizing[0]:
-                sized = self.sized.setdefault(self.names[slot // 2], [])
+            timer = timers.get(id(args[0]), first) if place else first
+            before = None
+            if self.is_sizing:
+                sizes = self.sized.setdefault(timer.name, [])
                 before = elements_of(args[place]) if len(args) > place else None
-            outside = inside[0]
-            inside[0] = 0
-            start = perf_counter_ns()
+            outside_ns, self._inside_ns = self._inside_ns, 0
+            start_ns = perf_counter_ns()
             try:
                 # Passing on keywords takes longer, even where there are none.
                 result = call(*args, **kwargs) if kwargs else call(*args)
             finally:
-                took = perf_counter_ns() - start
-                spent[slot] += took - inside[0]
-                spent[slot + 1] += 1
-                inside[0] = outside + took
+                took_ns = perf_counter_ns() - start_ns
+                timer.ns += took_ns - self._inside_ns
+                timer.calls += 1
+                self._inside_ns = outside_ns + took_ns
             if before is not None and (after := elements_of(result)) is not None:
-                sized.append((before, after))
+                sizes.append((before, after))
             return result
 
         setattr(timed, TIMED, self)
         return timed
+
+    def _exchange(self, *, is_timed: bool) -> None:
+        """Let timed functions be where those are that they stand for, or these where they are."""
+        for held in self._holders.values():
+            # Past a class that refuses or notes assignments.
+            replace: Any = dict.__setitem__ if issubclass(type(held), dict) else list.__setitem__
+            for key, value in list(_items(held)):
+                own = value.own if type(value) is TimedFunction else value
+                timed = self._functions.get(id(own))
+                if timed is not None and value is not (timed if is_timed else own):
+                    replace(held, key, timed if is_timed else own)
 
 
 class TimedFunction:
@@ -315,15 +316,6 @@ def _exchange_call(kind: type, present: Any, other: Any) -> None:
         type.__setattr__(kind, "__call__", other)
 
 
-def _exchange(held: Any, others: dict[int, Any]) -> None:
-    """Replace each item of a list or dict that `others` has another for, by its identity."""
-    # Past a class that refuses or notes assignments.
-    replace: Any = dict.__setitem__ if issubclass(type(held), dict) else list.__setitem__
-    for key, value in list(_items(held)):
-        if id(value) in others:
-            replace(held, key, others[id(value)])
-
-
 def _code_name(kind: type) -> str:
     """The method that calls the parts of a transform: `Compose.__call__`, or of a module `forward`.
 
@@ -336,8 +328,7 @@ def _code_name(kind: type) -> str:
 
 
 def _is_named_like_one(name: Any) -> bool:
-    bare = str(name).strip("_")
-    return bare in TRANSFORMS or bare.endswith(("transform", "transforms"))
+    return TRANSFORMS.fullmatch(str(name).strip("_")) is not None
 
 
 def _items(held: Any) -> Iterator[tuple[Any, Any]]:
