@@ -18,7 +18,7 @@ from loadeval.attach.observe import STAGES, Attached, Loading, SeenLine, seen_in
 from loadeval.findings.cpus import WAITS_FOR_CPU
 from loadeval.findings.engine import BLOCKED, DOMINATES, MATTERS, Do, Finding, Set
 from loadeval.inside.code import DISKS, LOCKS
-from loadeval.probes.observing import Observation
+from loadeval.probes.looks import Observation
 from loadeval.probes.stacks import NO_STACKS
 from loadeval.report.blocks import (
     Block,

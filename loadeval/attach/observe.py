@@ -26,7 +26,7 @@ from loadeval.attach.job import Training
 from loadeval.attach.marks import LIBRARY, LineOf, Marks, Reading, place_of, plain_name
 from loadeval.estimate.stats import Estimate, student
 from loadeval.findings.engine import Finding
-from loadeval.probes.observing import Observation, ObservedMachine, ObservedProcess
+from loadeval.probes.looks import Observation, ObservedMachine, ObservedProcess
 from loadeval.probes.stacks import Frame, ProcessStacks
 
 FEWEST_MOMENTS = 8

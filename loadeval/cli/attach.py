@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Annotated
@@ -15,8 +16,7 @@ from loadeval.attach.job import Training, every_training, training_of
 from loadeval.attach.marks import declared_marks
 from loadeval.attach.observe import Attached
 from loadeval.cli import console
-from loadeval.probes.looks import look_at
-from loadeval.probes.observing import Observer
+from loadeval.probes.looks import look_at, observe
 from loadeval.report.as_json import as_json as plain
 from loadeval.report.text import show
 
@@ -58,22 +58,21 @@ def look_at_each(trainings: Sequence[Training], seconds: float) -> list[Attached
 
     One that ended before it was looked at is left out, unless there is no other.
     """
-    observers = [Observer(training.pid, seconds, training.workers) for training in trainings]
-    with ThreadPoolExecutor(len(observers)) as pool:
-        looks = list(map(pool.submit, [_seen] * len(observers), trainings, observers))
+    stopped = threading.Event()
+    with ThreadPoolExecutor(len(trainings)) as pool:
+        looks = [pool.submit(_seen, training, seconds, stopped) for training in trainings]
         try:
             wait(looks)
         except BaseException:
-            for observer in observers:
-                observer.stop()
+            stopped.set()
             raise
     return [look.result() for look in looks if look.exception() is None or len(looks) == 1]
 
 
-def _seen(training: Training, observer: Observer) -> Attached:
+def _seen(training: Training, seconds: float, stopped: threading.Event) -> Attached:
     """A training, and where it waited all the time what for, by a look before and one after."""
-    first = look_at(training.pid)
-    observation, marks = observer.observe(), declared_marks()
+    first, marks = look_at(training.pid), declared_marks()
+    observation = observe(training.pid, training.workers, seconds, stopped)
 
     def line_of(file: str, line: int) -> str:
         """As the training sees the file, which may be in a container."""

@@ -20,13 +20,13 @@ from typing import Any
 from loadeval.adapter import adapter_for, begun, length_of
 from loadeval.core.threads import LOG_THREAD as LOG
 from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit, warn_once, within
-from loadeval.data.folder import LoaderRecord, ProcessRecord
+from loadeval.data.folder import LoaderRecord, ProcessRecord, Role
 from loadeval.data.lines import Mode
 from loadeval.data.log import REMOVED, why
 from loadeval.data.redaction import SALT, placeholder, run_salt, share_salt
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.evaluator import LoaderEvaluator, Measurement, place_among_ranks
-from loadeval.launch.folder import claimed_name, with_roles
+from loadeval.launch.folder import claimed_name
 from loadeval.launch.loadeval_inject import ENDED_MARK, ENOUGH_MARK, REFUSED_MARK, failed
 from loadeval.launch.settings import RunSettings, override
 
@@ -101,12 +101,17 @@ class MeasuredLoader:
         self.source = _source_of(loader)
         return measured_epoch(self.measurement, loader, make, read)
 
-    def record(self) -> LoaderRecord:
-        """What is known about it."""
+    def record(self, *, are_steps: bool) -> LoaderRecord:
+        """What is known about it; training had steps if any loader of the process had some."""
+        role: Role = "validation" if self.evaluates else "other"
+        if not self.has_gradients:
+            role = "validation"
+        elif self.optimizer_steps or not are_steps:
+            role = "training"
         info = self.measurement.recorder.header.loader
         return LoaderRecord(
             log=self.log.name,
-            role="validation" if self.evaluates else "other",
+            role=role,
             mode=self.mode,
             loader=info.backend,
             dataset=info.dataset,
@@ -306,7 +311,8 @@ class Session:
         within(patience_s(self.folder) if ended else STALLED_S, LOG, write)
 
     def _record(self, *, ended: bool) -> ProcessRecord:
-        loaders = with_roles(loader.record() for loader in self.loaders)
+        are_steps = any(loader.optimizer_steps for loader in self.loaders)
+        loaders = tuple(loader.record(are_steps=are_steps) for loader in self.loaders)
         host = socket.gethostname()
         host = placeholder("host", host, self._salt) if self._settings.redact else host
         return ProcessRecord(self._name, self._rank, self._pid, host, ended, loaders)
