@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -17,7 +16,6 @@ from loadeval.probes.processes import HELPERS
 from loadeval.probes.stacks import GONE, NOT_PYTHON
 
 SPAWNED = "multiprocessing.spawn import spawn_main"
-MOST_NAMED = 10
 
 
 class Training(NamedTuple):
@@ -71,56 +69,33 @@ class Job:
         tops = (each for each in line if self.kinds[each] not in {"worker", "helper"})
         return next(tops, line[-1])
 
-    def trainings(self, top: int | None = None) -> list[Training]:
+    def trainings(self, top: int) -> list[Training]:
         """Process `top`, if it trains, or the trainings that it has launched, by their numbers.
 
-        Without it, all. Who has no workers is none where another training has started it.
+        Who has no workers is none where another training has started it.
         """
-        workers = [pid for pid, kind in self.kinds.items() if kind == "worker"]
+        workers = sorted(pid for pid, kind in self.kinds.items() if kind == "worker")
         lines = {pid: self.line(pid) for pid in sorted(self.kinds)}
         found = [
             Training(
                 pid,
                 self.processes[pid].command,
-                tuple(sorted(each for each in workers if self.top(each) == pid)),
+                tuple(each for each in workers if self.top(each) == pid),
             )
             for pid, line in lines.items()
-            if self.kinds[pid] == "training" and (top is None or top in line)
+            if self.kinds[pid] == "training" and top in line
         ]
+        with_workers = [each for each in found if each.workers]
+        own = [each for each in with_workers or found if each.pid == top]
         pids = {each.pid for each in found}
         topmost = [each for each in found if pids.intersection(lines[each.pid]) == {each.pid}]
-        with_workers = [each for each in found if each.workers]
-        if top is None:
-            return [each for each in found if each in with_workers or each in topmost]
-        own = [each for each in with_workers or found if each.pid == top]
         return own or with_workers or topmost
 
 
-def every_training(marks: Marks) -> list[Training]:
-    """Those of this user. Raises UsageError where there are none."""
-    frameworks, own = {mark.file.partition("/")[0] for mark in marks.functions}, os.geteuid()
-    pids = [
-        process.pid
-        for process in psutil.process_iter(["uids", "cmdline"])
-        if own in (process.info["uids"] or ())
-        and (
-            frameworks & packages_of(process.pid)
-            or any(helper in " ".join(process.info["cmdline"] or ()) for helper in HELPERS)
-        )
-    ]
-    trainings = Job(_seen(pids), marks).trainings()
-    if not trainings:
-        raise UsageError(
-            "no training of this user was found: none of its Python processes has workers of "
-            "a loader or has loaded a framework; give the number of one"
-        )
-    return trainings
+def trainings_of(pid: int, marks: Marks) -> list[Training]:
+    """The training that process `pid` is or works for, or those that it has launched.
 
-
-def training_of(pid: int, marks: Marks) -> Training:
-    """The training of the job that process `pid` is of.
-
-    Raises UsageError where there is none, or several.
+    Raises UsageError where there is none.
     """
     line, below = list[int](), list[int]()
     with suppress(psutil.Error):  # it may end
@@ -137,33 +112,18 @@ def training_of(pid: int, marks: Marks) -> Training:
     top = job.top(pid)
     with suppress(psutil.Error):
         below = [process.pid for process in psutil.Process(top).children(recursive=True)]
-    job = Job([job.processes[top], *_seen(below)], marks)
-    trainings = job.trainings(top)
+    trainings = Job([job.processes[top], *_seen(below)], marks).trainings(top)
     if not trainings:
         command = " ".join(job.processes[top].command or ("unknown",))
         raise UsageError(
             f"process {pid} ({command}) runs no Python program, and has started none that runs"
         )
-    if len(trainings) > 1:
-        numbers = ", ".join(str(training.pid) for training in trainings[:MOST_NAMED])
-        raise UsageError(
-            f"process {pid} has {len(trainings)} trainings; give the number of one "
-            f"({numbers}), or --all"
-        )
-    return trainings[0]
+    return trainings
 
 
 def _seen(pids: Iterable[int]) -> list[LookedAt]:
     seen = (process_at(pid) for pid in pids if pid != os.getpid())
     return [each for each in seen if each is not None and each.problem != GONE]
-
-
-def packages_of(pid: int) -> set[str]:
-    """The packages whose compiled libraries process `pid` has loaded, as far as that is told."""
-    lines: list[str] = []
-    with suppress(OSError):
-        lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
-    return {line.partition("-packages/")[2].partition("/")[0] for line in lines}
 
 
 def runs_python(command: str) -> bool:

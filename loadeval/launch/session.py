@@ -79,7 +79,7 @@ class MeasuredLoader:
         """
         return self.follows_training and not self.optimizer_steps
 
-    def may_be(self, loader: Any, source: Any, *, has_gradients: bool) -> bool:
+    def may_be(self, loader: Any, source: Any, has_gradients: bool) -> bool:
         """Whether `loader` is this one, or takes its place: it reads the same, or this is gone."""
         if self.has_gradients != has_gradients or self.kind != _kind_of(loader):
             return False
@@ -213,11 +213,7 @@ class Session:
     def _known(self, loader: Any, has_gradients: bool) -> MeasuredLoader | None:
         """The measured loader that `loader` is, or else whose place it takes."""
         source = _source_of(loader)()
-        alike = [
-            measured
-            for measured in self.loaders
-            if measured.may_be(loader, source, has_gradients=has_gradients)
-        ]
+        alike = (each for each in self.loaders if each.may_be(loader, source, has_gradients))
         return max(alike, key=lambda measured: measured.source() is not None, default=None)
 
     def _added(self, loader: Any, has_gradients: bool) -> MeasuredLoader:
@@ -366,22 +362,19 @@ class OneLoader:
         if loader is self.loader():
             return True
         with suppress(Exception):  # another loader's error must not stop its training
-            dataset = dataset_of(loader)
-            if dataset is not self._dataset():
-                return False
-            own, used = [sampler() for sampler in self._samplers], samplers_of(loader)
-            if any(sampler is own[0] for sampler in used):
-                return True
-            if not sys.modules["torch"].is_grad_enabled():
-                return False
-            torch_data = sys.modules[TORCH]
-            split, own_split = (
-                any(isinstance(sampler, torch_data.DistributedSampler) for sampler in samplers)
-                for samplers in (used, own)
-            )
-            is_same = any(one is another for one in own for another in used)
-            is_stream = isinstance(dataset, torch_data.IterableDataset)
-            return is_same or is_stream or (split and not own_split)
+            dataset, torch_data = dataset_of(loader), sys.modules[TORCH]
+            if dataset is self._dataset():
+                own, used = [sampler() for sampler in self._samplers], samplers_of(loader)
+                if any(sampler is own[0] for sampler in used):
+                    return True
+                is_split, was_split = (
+                    any(isinstance(sampler, torch_data.DistributedSampler) for sampler in samplers)
+                    for samplers in (used, own)
+                )
+                is_same = any(one is another for one in own for another in used)
+                is_stream = isinstance(dataset, torch_data.IterableDataset)
+                trains: bool = sys.modules["torch"].is_grad_enabled()
+                return trains and (is_same or is_stream or (is_split and not was_split))
         return False
 
 

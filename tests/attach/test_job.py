@@ -100,17 +100,6 @@ def test_without_stacks_forked_and_spawned_children_are_workers() -> None:
     assert training.workers == (2, 3, 6)
 
 
-def test_all_trainings_of_a_user() -> None:
-    """Those that no other of them started, and those with workers; a worker's parent is one."""
-    processes = (
-        seen(10, 1, attached.STEP),
-        seen(11, 10, attached.FETCH),
-        seen(30, 1, attached.STEP),
-        seen(31, 30, attached.STEP),
-    )
-    assert [training.pid for training in Job(processes, MARKS).trainings()] == [10, 30]
-
-
 def test_a_training_in_a_process_of_a_pool_is_one() -> None:
     """As where settings are searched: it loads for nobody."""
     pool = attached.frame("_process_worker", f"{STANDARD}/concurrent/futures/process.py")
