@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval import read_run
-from tests.injected.launching import ROOT, launch, program
+from tests.injected.launching import launch, program
+from tests.launch.conftest import ROOT
 from tests.injected.zygote import MODES, PREAMBLE
 
 if TYPE_CHECKING:

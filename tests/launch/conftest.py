@@ -38,6 +38,12 @@ class Launched:
     folder: Path
 
     @property
+    def warnings(self) -> list[str]:
+        """What was said of ours while the command ran."""
+        lines = self.err.splitlines()
+        return [line for line in lines if "LoadevalWarning: " in line or "not measured (" in line]
+
+    @property
     def processes(self) -> list[ProcessRecord]:
         return processes_in(self.folder) if self.folder.exists() else []
 
