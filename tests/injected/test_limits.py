@@ -12,8 +12,8 @@ import pytest
 
 from loadeval import read_run
 from tests.injected.launching import launch, program
-from tests.launch.conftest import ROOT
 from tests.injected.zygote import MODES, PREAMBLE
+from tests.launch.conftest import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
