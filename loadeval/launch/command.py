@@ -219,7 +219,8 @@ def _run_until(
     command, was_stopped = psutil.Process(child.pid), False
     recorded, hung = list[ProcessRecord](), list[psutil.Process]()
     signalled: set[psutil.Process] = set()
-    kill_s, terminate_s = math.inf, None
+    kill_s = math.inf
+    terminate_s: float | None = None
     while True:
         # Without a timeout, a signal that comes just before the wait is passed on only after it.
         with suppress(subprocess.TimeoutExpired):

@@ -154,8 +154,9 @@ class HangWatch:
             pid, host = (followed.run.environment.get(name) for name in ("pid", "host"))
             if not is_there or silent_ns is None or not isinstance(pid, int):
                 continue
-            is_here = host == self._host or (is_hidden(host) and _has_open(pid, path))
-            if is_here and psutil.pid_exists(pid):
+            if psutil.pid_exists(pid) and (
+                host == self._host or (is_hidden(host) and _has_open(pid, path))
+            ):
                 loaders[pid].append((silent_ns, followed.run))
         trainings = {}
         for pid, each in loaders.items():
