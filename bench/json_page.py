@@ -27,14 +27,13 @@ from loadeval.data.columns import Columns
 from loadeval.data.lines import Header
 from loadeval.data.log import read_run
 from loadeval.data.run import Run
-from loadeval.doctor import Check
+from loadeval.doctor import Check, Machine
 from loadeval.estimate.before_after import BeforeAfter, Difference
 from loadeval.estimate.epochs import epochs, outliers
 from loadeval.estimate.stats import Estimate
 from loadeval.job import Job
 from loadeval.live import LiveState
 from loadeval.model.whatif import WhatIf
-from loadeval.probes.machine import Machine
 from loadeval.report.as_json import KEPT, as_json
 from loadeval.report.build import Result, result_of
 from loadeval.tuning import Tuning

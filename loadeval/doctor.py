@@ -7,15 +7,26 @@ one is given. Without a run a loader is assumed that has a worker for each CPU.
 from __future__ import annotations
 
 import math
+import os
+import resource
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 from loadeval.data.columns import UNKNOWN, Column
+from loadeval.data.environment import SHM, cpus_usable
 from loadeval.data.run import Run
-from loadeval.probes.machine import WITHOUT_LIMIT, Machine
+from loadeval.probes.gpu import Driver
+from loadeval.probes.gpu import driver as gpu_driver
+from loadeval.probes.limits import quota_cores
 from loadeval.words import counted, size
 
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""The first of these that is set tells torch how many threads to use."""
+WITHOUT_LIMIT = sys.maxsize
 PREFETCH, BATCH_BYTES, TENSORS = 2, 32_000_000, 8
 """Batches ready for each worker, and what one is, where no run tells.
 
@@ -25,6 +36,46 @@ OTHER_FILES = 128
 """What a training process has open besides: libraries, logs, sockets."""
 LEAST_DISK_BYTES = 1_000_000_000
 """With less, logs, checkpoints and what is downloaded soon find no room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What one process finds; None is not known, and WITHOUT_LIMIT is no limit.
+
+    `threads` is what `threads_from`, a variable of the environment, allows torch; None where
+    none is set.
+    """
+
+    cpus: int | None
+    cpus_usable: int
+    quota_cores: float | None
+    threads: int | None
+    threads_from: str | None
+    shm_free_bytes: int | None
+    open_files: int
+    driver: Driver
+
+
+def read_machine() -> Machine:
+    """The facts now."""
+    threads_from, threads, free_bytes = None, None, None
+    for name in reversed(THREAD_VARIABLES):
+        first = os.environ.get(name, "").split(",")[0].strip()  # "8,2": 2 in nested regions
+        if first.isdigit() and int(first) > 0:
+            threads_from, threads = name, int(first)
+    with suppress(OSError):
+        free_bytes = shutil.disk_usage(SHM).free
+    open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return Machine(
+        cpus=os.cpu_count(),
+        cpus_usable=cpus_usable() or 1,
+        quota_cores=quota_cores(),
+        threads=threads,
+        threads_from=threads_from,
+        shm_free_bytes=free_bytes,
+        open_files=WITHOUT_LIMIT if open_files == resource.RLIM_INFINITY else open_files,
+        driver=gpu_driver(),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,56 +92,50 @@ def checkup(
     machine: Machine, run: Run | None, disk_free_bytes: int, adapters: Sequence[str]
 ) -> list[Check]:
     """Every check, in the order in which they are shown."""
+    cores = min(machine.cpus_usable, machine.quota_cores or math.inf)  # CPUs' worth of time
     return [
-        cpus(machine),
-        threads(machine),
-        *workers(machine, run),
-        *shared(machine, run),
+        *cpus(machine, cores, run),
+        *shared(machine, cores, run),
         disk(disk_free_bytes),
-        driver(machine),
+        driver(machine.driver),
         Check("loaders", "ok", ", ".join(adapters) or "none is installed that loadeval knows"),
     ]
 
 
-def cpus(m: Machine) -> Check:
-    """One CPU of many is what a batch system gives unasked; a quota is not wrong by itself."""
-    cores, there = _cores(m), m.cpus or m.cpus_usable
-    if cores <= 1 < there:
+def cpus(m: Machine, cores: float, run: Run | None) -> Iterator[Check]:
+    """CPUs, and who is to share them: the threads of torch, and the loader's workers."""
+    there, quota, most = m.cpus or m.cpus_usable, "", m.threads or m.cpus_usable
+    if m.quota_cores is not None:
+        quota = f", {m.quota_cores:g} of them at a time (cgroup quota)"
+    if cores <= 1 < there:  # what a batch system gives unasked; a quota is not wrong by itself
         do = "ask for more: --cpus-per-task in Slurm, --cpus in Docker, the CPU limit of the pod"
-        return Check("CPUs", "change", f"only {cores:g} of {there} usable", do)
-    quota = "" if m.quota_cores is None else f", {m.quota_cores:g} of them at a time (cgroup quota)"
-    return Check("CPUs", "ok", f"{m.cpus_usable} of {there} usable{quota}")
+        yield Check("CPUs", "change", f"only {cores:g} of {there} usable", do)
+    else:
+        yield Check("CPUs", "ok", f"{m.cpus_usable} of {there} usable{quota}")
 
-
-def threads(m: Machine) -> Check:
-    """Torch takes one for each CPU, knows nothing of quotas, and is told by a variable."""
-    cores, most = _cores(m), m.threads or m.cpus_usable
+    # Torch takes one for each CPU, knows nothing of quotas, and is told by a variable.
     source = f"{m.threads_from}={most}" if m.threads_from else "one per CPU"
     says = f"torch uses up to {counted(most, 'thread')} in the training process ({source})"
     if most > cores:
         says += f", but only {cores:g} can run at a time"
-        return Check("threads", "change", says, f"set OMP_NUM_THREADS={_whole(cores)}")
-    return Check("threads", "ok", says)
-
-
-def workers(m: Machine, run: Run | None) -> Iterator[Check]:
-    """More workers than CPUs take them from each other, and from training."""
-    if run is None or run.loader.workers is None:
-        return
-    cores, count = _cores(m), run.loader.workers
-    if count > max(cores, 1):
-        says = f"{count} on {cores:g} CPUs compete with each other and with training"
-        yield Check("workers", "change", says, f"use {_whole(cores)} or fewer")
+        yield Check("threads", "change", says, f"set OMP_NUM_THREADS={_whole(cores)}")
     else:
-        yield Check("workers", "ok", f"{count} on {cores:g} CPUs")
+        yield Check("threads", "ok", says)
+
+    workers = None if run is None else run.loader.workers
+    if workers is not None and workers > max(cores, 1):
+        says = f"{workers} on {cores:g} CPUs compete with each other and with training"
+        yield Check("workers", "change", says, f"use {_whole(cores)} or fewer")
+    elif workers is not None:
+        yield Check("workers", "ok", f"{workers} on {cores:g} CPUs")
 
 
-def shared(m: Machine, run: Run | None) -> Iterator[Check]:
+def shared(m: Machine, cores: float, run: Run | None) -> Iterator[Check]:
     """Whether what workers prefetch finds room, and file descriptors: Docker gives 64 MB.
 
     By its default sharing strategy torch opens a file for each tensor.
     """
-    count, prefetch = _whole(_cores(m)), PREFETCH
+    count, prefetch = _whole(cores), PREFETCH
     batch_bytes, tensors, pickled_bytes = float(BATCH_BYTES), float(TENSORS), 0.0
     if run is not None:
         loader, stages = run.loader, run.stages
@@ -108,28 +153,24 @@ def shared(m: Machine, run: Run | None) -> Iterator[Check]:
     ahead = f"({counted(count, 'worker')} x {prefetch} prefetched, and the one in the step)"
     them = f"{batches} batches {ahead}"
 
-    free_bytes = m.shm_free_bytes
+    free_bytes, needed = m.shm_free_bytes, batches * batch_bytes
+    need = f"{them} of {size(batch_bytes)} need {size(needed)}"
     if free_bytes is None:
         yield Check("shared memory", "not measured", "none")
+    elif not batches:
+        says = f"{size(free_bytes)} free; not used by this loader"
+        yield Check("shared memory", "ok", says)
+    elif needed <= free_bytes:
+        yield Check("shared memory", "ok", f"{size(free_bytes)} free; {need}")
     else:
-        room, needed = f"{size(free_bytes)} free", batches * batch_bytes
-        if not batches:
-            yield Check("shared memory", "ok", f"{room}; not used by this loader")
-        elif needed <= free_bytes:
-            says = f"{room}; {them} of {size(batch_bytes)} need {size(needed)}"
-            yield Check("shared memory", "ok", says)
-        else:
-            says = f"{room}, but {them} of {size(batch_bytes)} need {size(needed)}"
-            do = (
-                "make it larger (--shm-size in Docker, an emptyDir of medium Memory in "
-                "Kubernetes), or use fewer workers, less prefetch or smaller batches"
-            )
-            yield Check("shared memory", "change", says, do)
+        do = (
+            "make it larger (--shm-size in Docker, an emptyDir of medium Memory in "
+            "Kubernetes), or use fewer workers, less prefetch or smaller batches"
+        )
+        yield Check("shared memory", "change", f"{size(free_bytes)} free, but {need}", do)
 
     limit, files = m.open_files, OTHER_FILES + batches * math.ceil(tensors)
-    if limit is None:
-        yield Check("open files", "not measured", "the system does not report its limit")
-    elif files <= limit:
+    if files <= limit:
         says = "no limit" if limit == WITHOUT_LIMIT else f"{limit:,} at most"
         yield Check("open files", "ok", says)
     else:
@@ -152,22 +193,16 @@ def disk(free_bytes: int) -> Check:
     return Check("disk", "ok", says)
 
 
-def driver(m: Machine) -> Check:
+def driver(found: Driver) -> Check:
     """A machine without a GPU is in order; a broken driver is to be mended."""
-    missing, gpus = m.driver.missing, m.driver.gpus
-    if missing is not None and m.driver.broken:
+    if found.missing is not None and found.broken:
         do = "restart the machine, or load the driver anew"
-        return Check("NVIDIA driver", "change", missing, do)
-    if missing is not None:
-        return Check("NVIDIA driver", "not measured", missing)
-    cuda = ", CUDA up to {}.{}".format(*m.driver.cuda) if m.driver.cuda else ""
-    kinds = ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus))
-    return Check("NVIDIA driver", "ok", f"{m.driver.version}{cuda}: {kinds or 'no GPU'}")
-
-
-def _cores(m: Machine) -> float:
-    """How many CPUs' worth of time there is."""
-    return min(m.cpus_usable, m.quota_cores or math.inf)
+        return Check("NVIDIA driver", "change", found.missing, do)
+    if found.missing is not None:
+        return Check("NVIDIA driver", "not measured", found.missing)
+    cuda = ", CUDA up to {}.{}".format(*found.cuda) if found.cuda else ""
+    kinds = (f"{found.gpus.count(name)} x {name}" for name in dict.fromkeys(found.gpus))
+    return Check("NVIDIA driver", "ok", f"{found.version}{cuda}: {', '.join(kinds) or 'no GPU'}")
 
 
 def _whole(cores: float) -> int:

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from loadeval import LoaderInfo, Run
 from loadeval.cli import doctor as command
 from loadeval.data.columns import Columns
 from loadeval.data.run import STAGES
-from loadeval.doctor import checkup
+from loadeval.doctor import WITHOUT_LIMIT, Machine, checkup, read_machine
 from loadeval.probes.gpu import Driver
-from loadeval.probes.machine import WITHOUT_LIMIT, Machine
 from tests.cli.commands import in_a_terminal, runner
 from tests.runs.given import make_header
 from tests.runs.tables import steps_table
-
-if TYPE_CHECKING:
-    pass
 
 MB, GB = 10**6, 10**9
 H100 = Driver("550.54.15", (12, 4), ("NVIDIA H100",) * 2)
@@ -49,7 +49,6 @@ UNKNOWN = replace(
     cpus=None,
     cpus_usable=1,
     shm_free_bytes=None,
-    open_files=None,
     driver=NONE,
 )
 
@@ -93,7 +92,7 @@ NOT_KNOWN = """\
 ok            CPUs           1 of 1 usable
 ok            threads        torch uses up to 1 thread in the training process (one per CPU)
 not measured  shared memory  none
-not measured  open files     the system does not report its limit
+ok            open files     65,536 at most
 ok            disk           300 GB free in this folder
 not measured  NVIDIA driver  no NVIDIA driver found
 ok            loaders        nvidia.dali, torch
@@ -208,6 +207,31 @@ def test_a_name_cannot_steer_the_terminal(on: Any) -> None:
     """Escape sequences of a driver are text."""
     on(replace(FINE, driver=Driver("\x1b[2J")))
     assert r"\x1b[2J" in run()[1]
+
+
+def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the system tells it by other ways; there may be no shared memory."""
+    machine = read_machine()
+    assert machine.cpus == psutil.cpu_count()
+    assert machine.cpus_usable == len(os.sched_getaffinity(0))
+    assert machine.open_files >= resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert 0 < (machine.shm_free_bytes or 0) <= shutil.disk_usage("/dev/shm").total  # noqa: S108
+    monkeypatch.setattr("loadeval.doctor.SHM", "/no/such/folder")
+    assert read_machine().shm_free_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("omp", "mkl", "threads", "source"),
+    [("", "", None, None), ("8,2", "4", 8, "OMP_NUM_THREADS"), ("0", "4", 4, "MKL_NUM_THREADS")],
+)
+def test_variables_for_threads(
+    monkeypatch: pytest.MonkeyPatch, omp: str, mkl: str, threads: int | None, source: str | None
+) -> None:
+    """The first that holds a number; of nested numbers the first."""
+    monkeypatch.setenv("OMP_NUM_THREADS", omp)
+    monkeypatch.setenv("MKL_NUM_THREADS", mkl)
+    machine = read_machine()
+    assert (machine.threads, machine.threads_from) == (threads, source)
 
 
 @pytest.mark.check

@@ -12,6 +12,7 @@ import gzip
 import json
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -22,8 +23,7 @@ import psutil
 from bench.hangs.run import ROOT, SAID, command, environment
 from loadeval.attach.hang import hang_of
 from loadeval.attach.marks import declared_marks
-from loadeval.probes.looks import look_at
-from loadeval.probes.observing import Observer
+from loadeval.probes.looks import look_at, observe
 
 FOLDER = ROOT / "tests" / "recorded" / "hangs"
 OBSERVED_S = 3.0
@@ -83,7 +83,7 @@ def seen(pid: int) -> dict[str, Any]:
     return {
         "pid": pid,
         "looks": [asdict(first), asdict(last)],
-        "observation": asdict(Observer(pid, OBSERVED_S, below).observe()),
+        "observation": asdict(observe(pid, below, OBSERVED_S, threading.Event())),
     }
 
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from loadeval.attach.hang import Hang, no_batch_came, numbered, rows
 from loadeval.attach.job import Training
 from loadeval.attach.marks import LineOf, Marks
-from loadeval.attach.observe import STAGES, Attached, Loading, SeenLine, seen_in
+from loadeval.attach.observe import STAGES, Attached, SeenLine, seen_in
 from loadeval.findings import BLOCKED, DOMINATES, MATTERS, WAITS_FOR_CPU
 from loadeval.findings.engine import Do, Finding, Set
 from loadeval.inside.code import DISKS, LOCKS
-from loadeval.probes.observing import Observation
+from loadeval.probes.looks import Observation
 from loadeval.probes.stacks import NO_STACKS
 from loadeval.report.blocks import (
     Block,
@@ -115,7 +115,7 @@ def _findings(seen: Attached, *, can_have_workers: bool) -> Iterator[Finding]:
     if seen.wait_share is not None and seen.wait_share.value < MATTERS:
         return
     usable = min(machine.cpus, machine.quota_cores or machine.cpus)
-    line = next(iter(workers.loading.lines if workers else seen.own_lines), None)
+    line = next(iter(workers.lines if workers else seen.own_lines), None)
     blocked = (workers and workers.blocked_share) or 0.0
     queued = (workers and workers.run_queue_share) or 0.0
     if itself is not None and itself.value >= MATTERS:
@@ -183,24 +183,15 @@ def sections(seen: Attached) -> list[Section]:
             ("waits for", seen.waits_for),
         )
     )
-    tables = [("training", "training", Loading(1, {}, seen.own_lines))]
-    if seen.threads is not None:
-        tables.insert(0, (counted(seen.threads.count, "thread"), "threads", seen.threads))
-    if workers is not None:
-        read = f"{workers.loading.count} of " if workers.loading.count < workers.count else ""
-        of_all = counted(workers.count, "worker")
-        tables.insert(0, (f"{read}{of_all}", "workers", workers.loading))
-    for title, of, each in tables:
-        stages = [(STAGES[name], part) for name, part in each.stages.items() if part.value]
-        lines = [(_line(line), line.share) for line in each.lines]
-        for head, parts in (
-            ((title, "share of their time"), stages),
-            ((f"lines of {of}", "share of loading"), lines),
-        ):
-            if parts:
-                blocks.append(
-                    Table(head, [(label, Number(part, "share")) for label, part in parts])
-                )
+    for each, of in ((workers, "worker"), (seen.threads, "thread")):
+        if each is not None:
+            read = f"{each.read} of " if each.read < each.count else ""
+            stages = [(STAGES[name], part) for name, part in each.stages.items() if part.value]
+            blocks += _shares(f"{read}{counted(each.count, of)}", "share of their time", stages)
+            lines = [(_line(line), line.share) for line in each.lines]
+            blocks += _shares(f"lines of {of}s", "share of loading", lines)
+    own = [(_line(line), line.share) for line in seen.own_lines]
+    blocks += _shares("lines of training", "share of loading", own)
     processes: list[tuple[Cell, ...]] = [
         (
             f"{'worker' if each.is_worker else 'training'} {each.pid}",
@@ -240,6 +231,11 @@ def sections(seen: Attached) -> list[Section]:
         measure = [Text(NOT_A_SPEEDUP), Text(f"   {seen.to_measure}", "command")]
         shown.append(Section("", measure))
     return shown
+
+
+def _shares(name: str, of: str, parts: Sequence[tuple[str, Estimate]]) -> list[Table]:
+    rows = [(label, Number(part, "share")) for label, part in parts]
+    return [Table((name, of), rows)] if rows else []
 
 
 def _facts(*known: tuple[str, str | None]) -> Facts:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -17,7 +16,6 @@ from loadeval.probes.processes import HELPERS
 from loadeval.probes.stacks import GONE, NOT_PYTHON
 
 SPAWNED = "multiprocessing.spawn import spawn_main"
-MOST_NAMED = 10
 
 
 class Training(NamedTuple):
@@ -58,119 +56,74 @@ class Job:
         )
         return "launcher" if waits_for_child or "launches" in reading.activities else "training"
 
+    def line(self, pid: int) -> list[int]:
+        """Process `pid`, and those that it descends from, the nearest first."""
+        line = [pid]
+        while (parent := self.processes[line[-1]].parent) in self.processes:
+            line.append(parent)
+        return line
+
     def top(self, pid: int) -> int:
         """The process that `pid` works for: `pid` itself, unless it is a worker or a helper."""
-        while self.kinds[pid] in {"worker", "helper"} and self.processes[pid].parent in self.kinds:
-            pid = self.processes[pid].parent
-        return pid
+        line = self.line(pid)
+        tops = (each for each in line if self.kinds[each] not in {"worker", "helper"})
+        return next(tops, line[-1])
 
-    def trainings(
-        self, top: int | None = None, has_framework: Callable[[int], bool] = lambda _: True
-    ) -> list[Training]:
+    def trainings(self, top: int) -> list[Training]:
         """Process `top`, if it trains, or the trainings that it has launched, by their numbers.
 
-        Without it, all. Who has no workers needs to have loaded a framework, and is none where
-        another such process has started it.
+        Who has no workers is none where another training has started it.
         """
-        above: dict[int, list[int]] = {}
-        for pid in sorted(self.kinds):
-            above[pid], parent = [], self.processes[pid].parent
-            while parent in self.processes:
-                above[pid].append(parent)
-                parent = self.processes[parent].parent
-        workers = [pid for pid in above if self.kinds[pid] == "worker"]
+        workers = sorted(pid for pid, kind in self.kinds.items() if kind == "worker")
+        lines = {pid: self.line(pid) for pid in sorted(self.kinds)}
         found = [
             Training(
                 pid,
                 self.processes[pid].command,
                 tuple(each for each in workers if self.top(each) == pid),
             )
-            for pid in above
-            if self.kinds[pid] == "training" and (top is None or top in {pid, *above[pid]})
+            for pid, line in lines.items()
+            if self.kinds[pid] == "training" and top in line
         ]
         with_workers = [each for each in found if each.workers]
-        likely = {each.pid for each in found if has_framework(each.pid)}
-        topmost = [each for each in found if likely & {each.pid, *above[each.pid]} == {each.pid}]
-        if top is None:
-            return [each for each in found if each in with_workers or each in topmost]
         own = [each for each in with_workers or found if each.pid == top]
+        pids = {each.pid for each in found}
+        topmost = [each for each in found if pids.intersection(lines[each.pid]) == {each.pid}]
         return own or with_workers or topmost
 
 
-def every_training(marks: Marks) -> list[Training]:
-    """Those of this user. Raises UsageError where there are none."""
-    frameworks = {mark.file.partition("/")[0] for mark in marks.functions}
-    own = os.geteuid()
-    job = _job(
-        (
-            process.pid
-            for process in psutil.process_iter(["uids", "cmdline"])
-            if own in (process.info["uids"] or ())
-            and runs_python(" ".join(process.info["cmdline"] or ()))
-        ),
-        marks,
-    )
-    trainings = job.trainings(has_framework=lambda pid: bool(frameworks & packages_of(pid)))
-    if not trainings:
-        raise UsageError(
-            "no training of this user was found: none of its Python processes has workers of "
-            "a loader or has loaded a framework; give the number of one"
-        )
-    return trainings
+def trainings_of(pid: int, marks: Marks) -> list[Training]:
+    """The training that process `pid` is or works for, or those that it has launched.
 
-
-def training_of(pid: int, marks: Marks) -> Training:
-    """The training of the job that process `pid` is of.
-
-    Raises UsageError where there is none, or several.
+    Raises UsageError where there is none.
     """
-    job = _job(_around(pid), marks)
+    line, below = list[int](), list[int]()
+    with suppress(psutil.Error):  # it may end
+        line.append(psutil.Process(pid).pid)
+        for parent in psutil.Process(pid).parents():
+            if not runs_python(" ".join(parent.cmdline())):
+                break
+            line.append(parent.pid)
+    job = Job(_seen(line), marks)
     if pid not in job.processes:
         raise UsageError(
             f"there is no process {pid}; expected the number of one that runs, as ps shows it"
         )
     top = job.top(pid)
-    if top != pid:
-        job = _job(_around(top), marks)
-    trainings = job.trainings(top)
+    with suppress(psutil.Error):
+        below = [process.pid for process in psutil.Process(top).children(recursive=True)]
+    trainings = Job([job.processes[top], *_seen(below)], marks).trainings(top)
     if not trainings:
         command = " ".join(job.processes[top].command or ("unknown",))
         raise UsageError(
             f"process {pid} ({command}) runs no Python program, and has started none that runs"
         )
-    if len(trainings) > 1:
-        numbers = ", ".join(str(training.pid) for training in trainings[:MOST_NAMED])
-        raise UsageError(
-            f"process {pid} has {len(trainings)} trainings; give the number of one "
-            f"({numbers}), or --all"
-        )
-    return trainings[0]
+    return trainings
 
 
-def _job(pids: Iterable[int], marks: Marks) -> Job:
+def _seen(pids: Iterable[int]) -> list[LookedAt]:
     seen = (process_at(pid) for pid in pids if pid != os.getpid())
-    return Job((each for each in seen if each is not None and each.problem != GONE), marks)
-
-
-def _around(pid: int) -> list[int]:
-    """Process `pid`, the Python processes that it descends from, and all that descend from it."""
-    with suppress(psutil.Error):
-        process = psutil.Process(pid)
-        line = [process, *process.children(recursive=True)]
-        for ancestor in process.parents():
-            if not runs_python(" ".join(ancestor.cmdline())):
-                break
-            line.append(ancestor)
-        return [each.pid for each in line]
-    return []
-
-
-def packages_of(pid: int) -> set[str]:
-    """The packages whose compiled libraries process `pid` has loaded, as far as that is told."""
-    lines: list[str] = []
-    with suppress(OSError):
-        lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
-    return {line.partition("-packages/")[2].partition("/")[0] for line in lines}
+    return [each for each in seen if each is not None and each.problem != GONE]
 
 
 def runs_python(command: str) -> bool:

@@ -16,7 +16,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
@@ -26,7 +26,7 @@ from loadeval.attach.job import Training
 from loadeval.attach.marks import LIBRARY, LineOf, Marks, Reading, place_of, plain_name
 from loadeval.estimate.stats import Estimate, student
 from loadeval.findings.engine import Finding
-from loadeval.probes.observing import Observation, ObservedMachine, ObservedProcess
+from loadeval.probes.looks import Observation, ObservedMachine, ObservedProcess
 from loadeval.probes.stacks import Frame, ProcessStacks
 
 FEWEST_MOMENTS = 8
@@ -65,32 +65,22 @@ class SeenLine:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """What `count` processes or threads that load do, and in which lines.
+    """What `count` processes or threads that load do, and in which lines; None is not known.
 
-    `stages` are shares of their time, `lines` shares of the time in which they neither wait for
-    what to load nor hand it over.
+    Stacks of `read` of them were read. `stages` are shares of their time, `lines` shares of the
+    time in which they neither wait for what to load nor hand it over. Of worker processes,
+    `run_queue_share` and `blocked_share` are of the time in which they do not wait for what to load
+    next, on average: runnable without a CPU, and neither on a CPU nor runnable. `blocked_in` is the
+    kernel's function where they mostly are then, with the system call.
     """
 
     count: int
+    read: int
     stages: Mapping[str, Estimate]
     lines: tuple[SeenLine, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Workers:
-    """What the worker processes do, as means of them; None is not known.
-
-    There are `count`, some of which are in `loading`. `run_queue_share` and `blocked_share` are of
-    the time in which they do not wait for what to load next: runnable without a CPU, and neither on
-    a CPU nor runnable; `blocked_in` is the kernel's function where they mostly are then, with the
-    system call.
-    """
-
-    count: int
-    loading: Loading
-    run_queue_share: float | None
-    blocked_share: float | None
-    blocked_in: str | None
+    run_queue_share: float | None = None
+    blocked_share: float | None = None
+    blocked_in: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +102,9 @@ class Attached:
     parts of it in which it loads in its own thread and in which an epoch begins. `at_most` is how
     many times as fast training would be at most. `callers` are the lines of the program that ask
     for batches, `own_lines` those in which it loads in its own thread, and `threads` what other
-    threads of the process load. `hang` is why no
-    batch came, where none did; else `waits_for` is the worker that training waited for while others
-    were done. The `headline` and the `findings` are findings.py's.
+    threads of the process load. `hang` is why no batch came, where none did; else `waits_for` is
+    the worker that training waited for while others were done. The `headline` and the `findings`
+    are findings.py's.
     """
 
     pid: int
@@ -131,7 +121,7 @@ class Attached:
     callers: tuple[SeenLine, ...]
     own_lines: tuple[SeenLine, ...]
     threads: Loading | None
-    workers: Workers | None
+    workers: Loading | None
     processes: tuple[Process, ...]
     machine: ObservedMachine
     headline: str = ""
@@ -145,7 +135,7 @@ def seen_in(
     observation: Observation, training: Training, marks: Marks, line_of: LineOf
 ) -> Attached:
     """What an observation of a training shows."""
-    process, machine = observation.training, observation.machine
+    process, workers = observation.training, observation.workers
     stacks = process.stacks or ProcessStacks(process.pid, ())
     read = {
         thread.tid: [marks.read(stack, line_of) for stack in thread.stacks]
@@ -158,11 +148,10 @@ def seen_in(
         trains = max(asked, key=lambda tid: asked[tid], default=trains) or trains
     readings = read.get(trains, [])
     waiting = [each for each in readings if each.waits]
-    workers = _workers(observation.workers, marks, line_of) if observation.workers else None
 
     def share(is_so: Callable[[Reading], bool]) -> Estimate | None:
         # With workers it is known that its loader is; else it may be one that no adapter declares.
-        is_known = bool(waiting) or workers is not None
+        is_known = waiting or workers
         return share_of(list(map(is_so, readings)), stacks.failed) if is_known else None
 
     wait = share(lambda each: each.waits)
@@ -186,13 +175,13 @@ def seen_in(
         at_most=None if wait is None or wait.value >= 1 else 1 / (1 - wait),
         callers=_lines(readings, lambda each: (each.caller,) if each.waits and each.caller else ()),
         own_lines=_lines([each for each in readings if each.loads_itself], _line_inside),
-        threads=_loading(threads) if threads else None,
-        workers=workers,
+        threads=_loading(threads, len(threads)) if threads else None,
+        workers=_workers(workers, marks, line_of) if workers else None,
         processes=tuple(
             Process(each.pid, each is not process, each.cpu_cores, each.run_queue_cores)
-            for each in (process, *observation.workers)
+            for each in (process, *workers)
         ),
-        machine=machine,
+        machine=observation.machine,
     )
 
 
@@ -222,50 +211,45 @@ def share_of(moments: Sequence[bool], failed: int = 0) -> Estimate | None:
     return Estimate(value, low * known, high * known + (1 - known))
 
 
-def _loading(threads: Sequence[Sequence[Reading]]) -> Loading:
-    """What some processes or threads do, by their stacks at some moments."""
+def _loading(threads: Sequence[Sequence[Reading]], count: int) -> Loading:
+    """What some of `count` processes or threads do, by their stacks at some moments."""
     readings = [each for thread in threads for each in thread]
-    did = [(each, each.activities[-1] if each.activities else "") for each in readings]
-    shares = {stage: share_of([done == stage for _, done in did]) for stage in STAGES}
-    loading = [each for each, done in did if done not in {"asks", "sends"}]
+    did = [each.activities[-1] if each.activities else "" for each in readings]
+    shares = {stage: share_of([done == stage for done in did]) for stage in STAGES}
     stages = {stage: share for stage, share in shares.items() if share is not None}
-    return Loading(len(threads), stages, _lines(loading, _line_inside))
+    ours = [each for each, done in zip(readings, did, strict=True) if done not in {"asks", "sends"}]
+    return Loading(count, len(threads), stages, _lines(ours, _line_inside))
 
 
-def _workers(workers: Sequence[ObservedProcess], marks: Marks, line_of: LineOf) -> Workers:
-    threads = list[list[Reading]]()
-    for worker in workers:
-        if worker.stacks is not None:
-            stacks = worker.stacks.main.stacks if worker.stacks.main else ()
-            threads.append([marks.read(stack, line_of) for stack in stacks])
-    loading = _loading(threads)
-    cpu, queued = (
-        fmean(known) if (known := [value for value in values if value is not None]) else None
-        for values in (
-            [worker.cpu_cores for worker in workers],
-            [worker.run_queue_cores for worker in workers],
-        )
-    )
+def _workers(workers: Sequence[ObservedProcess], marks: Marks, line_of: LineOf) -> Loading:
+    """What worker processes do, and where in the kernel they sleep besides waiting for work."""
+    threads = [
+        [marks.read(stack, line_of) for stack in (main.stacks if main else ())]
+        for main in (worker.stacks.main for worker in workers if worker.stacks is not None)
+    ]
+    loading = _loading(threads, len(workers))
+    cpu = [worker.cpu_cores for worker in workers if worker.cpu_cores is not None]
+    queued = [worker.run_queue_cores for worker in workers if worker.run_queue_cores is not None]
     works = 1 - loading.stages["asks"].value if loading.stages else 0.0
     run_queue_share = blocked_share = None
-    if works and queued is not None:
-        run_queue_share = min(queued / works, 1.0)
-        if cpu is not None:
-            blocked_share = min(max(works - cpu - queued, 0.0) / works, 1.0)
-    blocked_in = _blocked_in(workers)
-    return Workers(len(workers), loading, run_queue_share, blocked_share, blocked_in)
-
-
-def _blocked_in(workers: Sequence[ObservedProcess]) -> str | None:
-    """Where workers sleep most, besides waiting for what to load next."""
+    if works and queued:
+        run_queue_share = min(fmean(queued) / works, 1.0)
+        if cpu:
+            blocked_share = min(max(works - fmean(cpu) - fmean(queued), 0.0) / works, 1.0)
     moments = [state for worker in workers for state in worker.moments]
     asleep = Counter(
         state.wchan + (f", system call {state.call}" if state.call else "")
         for state in moments
         if state.state in {"S", "D"} and state.wchan and not ASKING.search(state.wchan)
     )
-    ((where, count),) = asleep.most_common(1) or [("", 0)]
-    return where if count and count >= LEAST_BLOCKED * len(moments) else None
+    where, count = next(iter(asleep.most_common(1)), ("", 0))
+    blocked_in = where if count and count >= LEAST_BLOCKED * len(moments) else None
+    return replace(
+        loading,
+        run_queue_share=run_queue_share,
+        blocked_share=blocked_share,
+        blocked_in=blocked_in,
+    )
 
 
 def _lines(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Annotated
@@ -11,25 +12,26 @@ import typer
 
 from loadeval.attach.findings import attached, sections, with_hang
 from loadeval.attach.hang import hang_of
-from loadeval.attach.job import Training, every_training, training_of
+from loadeval.attach.job import Training, trainings_of
 from loadeval.attach.marks import declared_marks
 from loadeval.attach.observe import Attached
 from loadeval.cli import console
-from loadeval.probes.looks import look_at
-from loadeval.probes.observing import Observer
+from loadeval.errors import UsageError
+from loadeval.probes.looks import look_at, observe
 from loadeval.report.as_json import as_json as plain
 from loadeval.report.text import show
 
 PID = "Any process of the training: itself, one of its workers, or what launched it."
+MOST_NAMED = 10
 
 
 def attach(
-    pid: Annotated[int | None, typer.Argument(metavar="[PID]", min=1, help=PID)] = None,
+    pid: Annotated[int, typer.Argument(metavar="PID", min=1, help=PID)],
     seconds: Annotated[
         float, typer.Option(min=1, max=86_400, metavar="SECONDS", help="How long to look.")
     ] = 20.0,
     all_trainings: Annotated[
-        bool, typer.Option("--all", help="Every training of this user on this machine.")
+        bool, typer.Option("--all", help="Every training that the process has launched.")
     ] = False,
     as_json: console.AsJson = False,
 ) -> None:
@@ -38,11 +40,14 @@ def attach(
     How much of the time it waits for batches and in which line, what its workers do, and what
     limits them. Stacks are read by py-spy, which may need sudo; all else by /proc.
     """
-    if (pid is None) != all_trainings:
-        raise typer.BadParameter("give the number of one process, or --all")
-    marks = declared_marks()
     with console.errors_printed():
-        trainings = every_training(marks) if pid is None else [training_of(pid, marks)]
+        trainings = trainings_of(pid, declared_marks())
+        if len(trainings) > 1 and not all_trainings:
+            numbers = ", ".join(str(training.pid) for training in trainings[:MOST_NAMED])
+            raise UsageError(
+                f"process {pid} has {len(trainings)} trainings; give the number of one "
+                f"({numbers}), or --all"
+            )
         seen = look_at_each(trainings, seconds)
         if as_json:
             console.print_json({"trainings": plain(seen)})
@@ -58,22 +63,21 @@ def look_at_each(trainings: Sequence[Training], seconds: float) -> list[Attached
 
     One that ended before it was looked at is left out, unless there is no other.
     """
-    observers = [Observer(training.pid, seconds, training.workers) for training in trainings]
-    with ThreadPoolExecutor(len(observers)) as pool:
-        looks = list(map(pool.submit, [_seen] * len(observers), trainings, observers))
+    stopped = threading.Event()
+    with ThreadPoolExecutor(len(trainings)) as pool:
+        looks = [pool.submit(_seen, training, seconds, stopped) for training in trainings]
         try:
             wait(looks)
         except BaseException:
-            for observer in observers:
-                observer.stop()
+            stopped.set()
             raise
     return [look.result() for look in looks if look.exception() is None or len(looks) == 1]
 
 
-def _seen(training: Training, observer: Observer) -> Attached:
+def _seen(training: Training, seconds: float, stopped: threading.Event) -> Attached:
     """A training, and where it waited all the time what for, by a look before and one after."""
-    first = look_at(training.pid)
-    observation, marks = observer.observe(), declared_marks()
+    first, marks = look_at(training.pid), declared_marks()
+    observation = observe(training.pid, training.workers, seconds, stopped)
 
     def line_of(file: str, line: int) -> str:
         """As the training sees the file, which may be in a container."""

@@ -13,8 +13,7 @@ from loadeval.adapter import registered
 from loadeval.cli import console
 from loadeval.data.folder import logs_in
 from loadeval.data.log import read_run
-from loadeval.doctor import checkup
-from loadeval.probes.machine import read_machine
+from loadeval.doctor import checkup, read_machine
 from loadeval.report.as_json import as_json
 from loadeval.report.blocks import Section, Table
 from loadeval.report.text import show

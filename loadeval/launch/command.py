@@ -158,20 +158,18 @@ def why_nothing(folder: Path, code: int = 0) -> str:
     """Why `folder` has no log of a command that ended with `code`, and what to do about it."""
     how = f"exit code {code}" if code >= 0 else f"signal {-code}"
 
-    def told(mark: str) -> str | None:
+    noted: dict[str, str] = {}
+    for mark in (loadeval_inject.REFUSED_MARK, loadeval_inject.FAILED_MARK):
         with suppress(OSError):
             text = (folder / mark).read_text(encoding="utf-8", errors="replace")
             # On a full disk a file can be created but not written.
-            return text.partition("\n")[0] or "a program could not write down why"
-        return None
-
-    failed = told(loadeval_inject.FAILED_MARK)
-    if refused := told(loadeval_inject.REFUSED_MARK):
-        why = refused
-    elif failed:
+            noted[mark] = text.partition("\n")[0] or "a program could not write down why"
+    if loadeval_inject.REFUSED_MARK in noted:
+        why = noted[loadeval_inject.REFUSED_MARK]
+    elif noted:
         why = (
-            f"{failed}. Is loadeval installed in the Python of the program, and is the folder "
-            "writable?"
+            f"{noted[loadeval_inject.FAILED_MARK]}. Is loadeval installed in the Python of the "
+            "program, and is the folder writable?"
         )
     elif not (folder / loadeval_inject.PYTHON_MARK).exists():
         why = (
@@ -218,13 +216,11 @@ def _run_until(
     is_hanging: Callable[[], bool],
     before_end: Callable[[], object],
 ) -> Ended:
-    command = psutil.Process(child.pid)
-    recorded: list[ProcessRecord] = []
+    command, was_stopped = psutil.Process(child.pid), False
+    recorded, hung = list[ProcessRecord](), list[psutil.Process]()
     signalled: set[psutil.Process] = set()
-    hung: list[psutil.Process] = []
-    stopped_s: float | None = None
-    was_stopped = is_terminated = False
     kill_s = math.inf
+    terminate_s: float | None = None
     while True:
         # Without a timeout, a signal that comes just before the wait is passed on only after it.
         with suppress(subprocess.TimeoutExpired):
@@ -241,11 +237,11 @@ def _run_until(
             continue
         with suppress(OSError, LoadevalError):  # the program may remove or damage its logs
             recorded = processes_in(folder)
-            if stopped_s is None and is_enough(recorded):
-                stopped_s = time.monotonic()
+            if terminate_s is None and is_enough(recorded):
+                terminate_s = time.monotonic() + GRACE_S
                 before_end()
                 (folder / loadeval_inject.ENDED_MARK).touch()
-        if stopped_s is None:
+        if terminate_s is None:
             continue
         # A launcher gets no signal: it would kill its ranks. One may only now begin. What is not
         # below the command gets none, whatever a file says.
@@ -255,8 +251,8 @@ def _run_until(
             training = {command}
         new, signalled = training - signalled, signalled | training
         was_stopped |= _signal(new, signal.SIGINT)
-        if not is_terminated and time.monotonic() - stopped_s > GRACE_S:
-            is_terminated = True
+        if time.monotonic() > terminate_s:
+            terminate_s = math.inf
             was_stopped |= _signal(signalled | {command}, signal.SIGTERM)
 
 

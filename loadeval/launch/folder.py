@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
 
-from msgspec.structs import replace
-
-from loadeval.data.folder import LoaderRecord, Role, processes_in
+from loadeval.data.folder import LoaderRecord, processes_in
 from loadeval.data.log import read_run
 from loadeval.data.run import Run
 from loadeval.errors import RunLogError, UsageError
@@ -19,22 +16,6 @@ from loadeval.errors import RunLogError, UsageError
 PARENT = Path("loadeval-runs")
 LONGEST_NAME = 80
 """Of a folder for logs: a command's line may be longer than the name of a file can be."""
-
-
-def with_roles(records: Iterable[LoaderRecord]) -> tuple[LoaderRecord, ...]:
-    """The records with their roles. Training had gradients, and steps if any loader had some.
-
-    Other records keep their role.
-    """
-    records = tuple(records)
-    are_steps = any(record.optimizer_steps for record in records)
-
-    def role(record: LoaderRecord) -> Role:
-        if record.has_gradients is False:
-            return "validation"
-        return "training" if record.optimizer_steps or not are_steps else record.role
-
-    return tuple(replace(record, role=role(record)) for record in records)
 
 
 def trainings_in(folder: Path) -> list[list[Path]]:

@@ -30,6 +30,8 @@ from loadeval.probes.looks import Look, look_at
 TIMES_LONGEST_WAIT = 10
 LEAST_NS = 30 * SECOND_NS
 """By default, who got no batch for so many times as long as ever before, and so long, may hang."""
+TIMES_LONGEST_GAP = 3
+"""A step is long that takes so many times the longest time between two batches."""
 INTERVAL_S = 1.0
 """The logs are read no more often."""
 SHORTEST_S, LONGEST_S = 1.0, 5.0
@@ -37,8 +39,6 @@ SHORTEST_S, LONGEST_S = 1.0, 5.0
 """
 AGAIN = 3
 """Where it is no hang yet, it is looked at again after the limit's time divided by this."""
-TIMES_LONGEST_GAP = 3
-"""A step is long that takes so many times the longest time between two batches."""
 
 
 class Found(NamedTuple):
@@ -63,10 +63,10 @@ class Training(NamedTuple):
     pid: int
     rank: int | None
     world_size: int
+    batches: int
     silent_ns: int
     limit_ns: float
     long_step_ns: float
-    batches: int
 
 
 class HangWatch:
@@ -87,13 +87,12 @@ class HangWatch:
         sleep: Callable[[float], None] = time.sleep,
         look_at: Callable[[int], Look | None] = look_at,
     ) -> None:
-        self._path, self._hang_after_s = path, hang_after_s
-        self._redact = redact
+        self._path, self._hang_after_s, self._redact = path, hang_after_s, redact
         self._now_s, self._sleep, self._look_at = now_s, sleep, look_at
         self._logs: dict[Path, FollowedRun] = {}
         self._host = socket.gethostname()
         self._due_s = 0.0
-        self._said: set[tuple[int, int, bool]] = set()  # of processes: batches, and whether it hung
+        self._said: dict[int, tuple[int, bool]] = {}  # of processes: batches, and whether it hung
 
     def look(self) -> Found | None:
         """What was found, once in each silence; once more where it becomes a hang.
@@ -106,77 +105,75 @@ class HangWatch:
             return None
         self._due_s = now_s + INTERVAL_S
         trainings = self._trainings(now_s)
-        quiet = [each for each in trainings if each.silent_ns >= each.limit_ns]
-        unsaid = [each for each in quiet if (each.pid, each.batches, True) not in self._said]
+        unsaid = [
+            each
+            for each in trainings.values()
+            if each.silent_ns >= each.limit_ns and self._said.get(each.pid) != (each.batches, True)
+        ]
         if not unsaid:
             return None
         # Other ranks wait for those, or are waited for.
         least_ns = min(each.silent_ns for each in unsaid) // 2
-        involved = [each for each in trainings if each.silent_ns >= least_ns]
+        involved = [each for each in trainings.values() if each.silent_ns >= least_ns]
         limit_s = min(each.limit_ns for each in unsaid) / SECOND_NS
         first = [self._look_at(each.pid) for each in involved]
         self._sleep(min(max(limit_s / 10, SHORTEST_S), LONGEST_S))
         now_s = self._now_s()
         self._due_s = now_s + max(limit_s / AGAIN, SHORTEST_S)
-        later = {each.pid: each for each in self._trainings(now_s)}
-        ranks: dict[int, Hang] = {}
+        later = self._trainings(now_s)
+        hangs: dict[int, Hang] = {}
         stacks: list[Look] = []
         for each, before in zip(involved, first, strict=True):
             now, after = later.get(each.pid), self._look_at(each.pid)
-            if before is None or after is None or now is None or now.batches != each.batches:
-                continue
-            hang = hang_of([before, after], declared_marks(), now.silent_ns)
-            ranks[each.pid] = replace(hang, rank=each.rank, batches=each.batches)
-            stacks.append(after)
-        if any(each.pid not in ranks for each in unsaid):
+            if before and after and now and now.batches == each.batches:
+                hang = hang_of([before, after], declared_marks(), now.silent_ns)
+                hangs[each.pid] = replace(hang, rank=each.rank, batches=each.batches)
+                stacks.append(after)
+        if any(each.pid not in hangs for each in unsaid):
             return None  # it has ended, or got a batch meanwhile
-        hangs = tuple(ranks.values())
-        hang = hang_of_job(hangs, max(each.world_size for each in involved))
-        was_said = all((each.pid, each.batches, False) in self._said for each in involved)
-        long_step_ns = {each.pid: each.long_step_ns for each in involved}[hang.training]
-        is_short = hang.cause == "step" and hang.silent_ns <= long_step_ns
+        ranks = tuple(hangs.values())
+        hang = hang_of_job(ranks, max(each.world_size for each in involved))
+        is_short = hang.cause == "step" and hang.silent_ns <= trainings[hang.training].long_step_ns
+        was_said = all(self._said.get(each.pid, (-1,))[0] == each.batches for each in involved)
         if is_short or (was_said and not hang.is_hang):
             return None
-        for is_hang in (False, hang.is_hang):
-            self._said |= {(each.pid, each.batches, is_hang) for each in involved}
-        return Found(hang, hangs, self._written(hangs, stacks))
+        for each in involved:
+            was_hang = self._said.get(each.pid) == (each.batches, True)
+            self._said[each.pid] = each.batches, hang.is_hang or was_hang
+        return Found(hang, ranks, self._written(ranks, stacks))
 
-    def _trainings(self, now_s: float) -> list[Training]:
+    def _trainings(self, now_s: float) -> dict[int, Training]:
         """The processes of this machine that go on, by what their logs say."""
-        loaders: dict[int, list[tuple[LiveRun, int]]] = defaultdict(list)
+        loaders: dict[int, list[tuple[int, LiveRun]]] = defaultdict(list)
         for path in sorted(self._path.glob("*.jsonl")) if self._path.is_dir() else [self._path]:
             followed = self._logs.setdefault(path, FollowedRun(path))
             is_there = False
             with suppress(LoadevalError):  # it may be damaged, or another file
                 is_there = followed.read()
-            run = followed.run
-            silent_ns = run.silent_ns(followed.quiet_ns(now_s))
-            pid, host = (run.environment.get(name) for name in ("pid", "host"))
+            silent_ns = followed.run.silent_ns(followed.quiet_ns(now_s))
+            pid, host = (followed.run.environment.get(name) for name in ("pid", "host"))
             if not is_there or silent_ns is None or not isinstance(pid, int):
                 continue
-            if not psutil.pid_exists(pid):
-                continue
-            if host == self._host or (is_hidden(host) and _has_open(pid, path)):
-                loaders[pid].append((run, silent_ns))
-        trainings = []
+            if psutil.pid_exists(pid) and (
+                host == self._host or (is_hidden(host) and _has_open(pid, path))
+            ):
+                loaders[pid].append((silent_ns, followed.run))
+        trainings = {}
         for pid, each in loaders.items():
-            runs = [run for run, _ in each]
-            limit_ns: float = TIMES_LONGEST_WAIT * max(run.longest_wait_ns for run in runs)
-            limit_ns = max(limit_ns, LEAST_NS)
-            if self._hang_after_s is not None:
-                limit_ns = self._hang_after_s * SECOND_NS
-            long_step_ns = TIMES_LONGEST_GAP * max(run.longest_gap_ns for run in runs)
-            rank, size = (runs[0].environment.get(name) for name in ("rank", "world_size"))
-            training = Training(
+            runs = [run for _, run in each]
+            longest_ns = TIMES_LONGEST_WAIT * max(run.longest_wait_ns for run in runs)
+            gap_ns = TIMES_LONGEST_GAP * max(run.longest_gap_ns for run in runs)
+            after_s, known = self._hang_after_s, runs[0].environment
+            rank, size = known.get("rank"), known.get("world_size")
+            trainings[pid] = Training(
                 pid,
                 rank if isinstance(rank, int) else None,
                 size if isinstance(size, int) else 1,
-                min(silent_ns for _, silent_ns in each),
-                limit_ns,
-                long_step_ns if any(run.is_open for run in runs) else math.inf,
-                sum(run.so_far.batches for run in runs),
+                batches=sum(run.so_far.batches for run in runs),
+                silent_ns=min(silent_ns for silent_ns, _ in each),
+                limit_ns=max(longest_ns, LEAST_NS) if after_s is None else after_s * SECOND_NS,
+                long_step_ns=gap_ns if any(run.is_open for run in runs) else math.inf,
             )
-            trainings.append(training)
         return trainings
 
     def _written(self, ranks: Sequence[Hang], looks: Sequence[Look]) -> Path | None:

@@ -37,8 +37,8 @@ OWN = {"loadeval", "loadeval_adapters"}
 class State:
     """What is patched in this process, and for whom.
 
-    `session` measures all loaders, and each of `ones` a single one. `watched` has what adapters
-    declare for modules that were imported or are waited for.
+    `session` measures all loaders, and each of `ones`, the newest first, a single one. `watched`
+    has what adapters declare for modules that were imported or are waited for.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ def add(one: OneLoader, adapters: Mapping[str, str]) -> None:
     """Measure one loader of these adapters, which is imported, and those built from it."""
     if state.session is None and not os.environ.get(FOLDER):
         state.is_off = True  # no command measures this process
-    state.ones.append(one)
+    state.ones.insert(0, one)
     Finder(adapters, patch)
 
 
@@ -187,11 +187,9 @@ def _measured(
         # What a loader asks for, or who looks at one batch, is no epoch of the training.
         if not callers.isdisjoint(("inside", "looks")):
             return make()
-        newest_first = state.ones[::-1]
-        own = [one for one in newest_first if one.loader() is self]
-        one = next((one for one in own + newest_first if one.serves(self)), None)
-        if one is not None:
-            return one.epoch(self, make)
+        for one in sorted(state.ones, key=lambda one: one.loader() is not self):
+            if one.serves(self):
+                return one.epoch(self, make)
         session, epoch = _session(), None
         if session is not None:
             loader = self if loader_for is None else loader_for(self, make)

@@ -20,13 +20,13 @@ from typing import Any
 from loadeval.adapter import adapter_for, begun, length_of
 from loadeval.core.threads import LOG_THREAD as LOG
 from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit, warn_once, within
-from loadeval.data.folder import LoaderRecord, ProcessRecord
+from loadeval.data.folder import LoaderRecord, ProcessRecord, Role
 from loadeval.data.lines import Mode
 from loadeval.data.log import REMOVED, why
 from loadeval.data.redaction import SALT, placeholder, run_salt, share_salt
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.evaluator import LoaderEvaluator, Measurement, place_among_ranks
-from loadeval.launch.folder import claimed_name, with_roles
+from loadeval.launch.folder import claimed_name
 from loadeval.launch.loadeval_inject import ENDED_MARK, ENOUGH_MARK, REFUSED_MARK, failed
 from loadeval.launch.settings import RunSettings, override
 
@@ -79,7 +79,7 @@ class MeasuredLoader:
         """
         return self.follows_training and not self.optimizer_steps
 
-    def may_be(self, loader: Any, source: Any, *, has_gradients: bool) -> bool:
+    def may_be(self, loader: Any, source: Any, has_gradients: bool) -> bool:
         """Whether `loader` is this one, or takes its place: it reads the same, or this is gone."""
         if self.has_gradients != has_gradients or self.kind != _kind_of(loader):
             return False
@@ -101,12 +101,17 @@ class MeasuredLoader:
         self.source = _source_of(loader)
         return measured_epoch(self.measurement, loader, make, read)
 
-    def record(self) -> LoaderRecord:
-        """What is known about it."""
+    def record(self, *, are_steps: bool) -> LoaderRecord:
+        """What is known about it; training had steps if any loader of the process had some."""
+        role: Role = "validation" if self.evaluates else "other"
+        if not self.has_gradients:
+            role = "validation"
+        elif self.optimizer_steps or not are_steps:
+            role = "training"
         info = self.measurement.recorder.header.loader
         return LoaderRecord(
             log=self.log.name,
-            role="validation" if self.evaluates else "other",
+            role=role,
             mode=self.mode,
             loader=info.backend,
             dataset=info.dataset,
@@ -208,11 +213,7 @@ class Session:
     def _known(self, loader: Any, has_gradients: bool) -> MeasuredLoader | None:
         """The measured loader that `loader` is, or else whose place it takes."""
         source = _source_of(loader)()
-        alike = [
-            measured
-            for measured in self.loaders
-            if measured.may_be(loader, source, has_gradients=has_gradients)
-        ]
+        alike = (each for each in self.loaders if each.may_be(loader, source, has_gradients))
         return max(alike, key=lambda measured: measured.source() is not None, default=None)
 
     def _added(self, loader: Any, has_gradients: bool) -> MeasuredLoader:
@@ -306,7 +307,8 @@ class Session:
         within(patience_s(self.folder) if ended else STALLED_S, LOG, write)
 
     def _record(self, *, ended: bool) -> ProcessRecord:
-        loaders = with_roles(loader.record() for loader in self.loaders)
+        are_steps = any(loader.optimizer_steps for loader in self.loaders)
+        loaders = tuple(loader.record(are_steps=are_steps) for loader in self.loaders)
         host = socket.gethostname()
         host = placeholder("host", host, self._salt) if self._settings.redact else host
         return ProcessRecord(self._name, self._rank, self._pid, host, ended, loaders)
@@ -360,22 +362,19 @@ class OneLoader:
         if loader is self.loader():
             return True
         with suppress(Exception):  # another loader's error must not stop its training
-            dataset = dataset_of(loader)
-            if dataset is not self._dataset():
-                return False
-            own, used = [sampler() for sampler in self._samplers], samplers_of(loader)
-            if any(sampler is own[0] for sampler in used):
-                return True
-            if not sys.modules["torch"].is_grad_enabled():
-                return False
-            torch_data = sys.modules[TORCH]
-            split, own_split = (
-                any(isinstance(sampler, torch_data.DistributedSampler) for sampler in samplers)
-                for samplers in (used, own)
-            )
-            is_same = any(one is another for one in own for another in used)
-            is_stream = isinstance(dataset, torch_data.IterableDataset)
-            return is_same or is_stream or (split and not own_split)
+            dataset, torch_data = dataset_of(loader), sys.modules[TORCH]
+            if dataset is self._dataset():
+                own, used = [sampler() for sampler in self._samplers], samplers_of(loader)
+                if any(sampler is own[0] for sampler in used):
+                    return True
+                is_split, was_split = (
+                    any(isinstance(sampler, torch_data.DistributedSampler) for sampler in samplers)
+                    for samplers in (used, own)
+                )
+                is_same = any(one is another for one in own for another in used)
+                is_stream = isinstance(dataset, torch_data.IterableDataset)
+                trains: bool = sys.modules["torch"].is_grad_enabled()
+                return trains and (is_same or is_stream or (is_split and not was_split))
         return False
 
 

@@ -52,20 +52,13 @@ KERNEL_BUSY, SLOWDOWNS = "kernel_busy_percent", "reasons"
 NO_DRIVER = "no NVIDIA driver found"
 MISMATCH = "the driver in the kernel and its library are of different versions, as after an update"
 
-QUERIES: tuple[tuple[str, Callable[[Any], float]], ...] = (
-    (
-        "memory_used_bytes",
-        lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu, pynvml.nvmlMemory_v2).used,
-    ),
-    # This includes what the driver reserves for itself.
-    ("memory_used_bytes", lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used),
-    ("power_watts", lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000),
-    ("sm_clock_hz", lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6),
-    (SLOWDOWNS, pynvml.nvmlDeviceGetCurrentClocksEventReasons),
-    (SLOWDOWNS, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons),
-    (KERNEL_BUSY, lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu),
-)
-"""Where a driver does not know a query, the next one of its quantity is asked instead."""
+QUERIES: dict[str, Callable[[Any], float]] = {
+    "memory_used_bytes": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu, pynvml.nvmlMemory_v2).used,
+    "power_watts": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
+    "sm_clock_hz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6,
+    SLOWDOWNS: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons,  # as older drivers call it too
+    KERNEL_BUSY: lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
+}
 PCIE = {
     "pcie_receive_bytes_per_s": pynvml.NVML_PCIE_UTIL_RX_BYTES,
     "pcie_transmit_bytes_per_s": pynvml.NVML_PCIE_UTIL_TX_BYTES,
@@ -139,8 +132,8 @@ class GPUProbe:
         """What is known of a GPU now."""
         quantities: dict[str, float] = {}
         counters = self._counters.get(device.subject)
-        for name, ask in QUERIES:
-            if name not in quantities and not (name == KERNEL_BUSY and counters):
+        for name, ask in QUERIES.items():
+            if name != KERNEL_BUSY or counters is None:
                 with _asking(device):
                     quantities[name] = ask(device.handle)
         reasons = quantities.pop(SLOWDOWNS, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -29,7 +29,6 @@ Quantities = dict[str, "float | None"]
 
 RATES = {
     "cpu_cores": "cpu_s",
-    "minor_faults_per_s": "minor_faults",
     "read_bytes_per_s": "read_bytes",
     "disk_read_bytes_per_s": "disk_read_bytes",
 }
@@ -109,8 +108,7 @@ class HostProbe:
             readings["process"] |= of_both[0]
             readings["workers"] |= of_both[1]
         readings = {name: readings[name] for name, usages in processes.items() if usages}
-        cpus = {usage.last_cpu for usages in processes.values() for usage in usages.values()}
-        machine = self._machine_limit.of(lambda: self._machine.read(cpus))
+        machine = self._machine_limit.of(self._machine.read)
         return readings if machine is None else readings | {"machine": machine}
 
     def close(self) -> None:
@@ -207,14 +205,13 @@ class MachineLoad:
         self._before: dict[str, float] = {}
         self._limits = RateLimit(LIMITS_EVERY_S)
 
-    def read(self, cpus: Iterable[int] = ()) -> Quantities:
+    def read(self) -> Quantities:
         """The quantities that are known now, rates since the last time.
 
         `cpu_cores` counts all processes of the machine, and `stolen_cores` is what other virtual
-        machines took. `cpu_clock_hz` is the clock of the fastest of `cpus`, by their numbers.
-        `cgroup_throttled_share` is of the periods of the control group. `received_bytes_per_s` came
-        over the network, from this machine too. `allowed_cpus` are those that the control group
-        allows.
+        machines took. `cgroup_throttled_share` is of the periods of the control group.
+        `received_bytes_per_s` came over the network, from this machine too. `allowed_cpus` are
+        those that the control group allows.
         """
         now = self._counters()
         grown = {name: now[name] - self._before[name] for name in now if name in self._before}
@@ -223,11 +220,6 @@ class MachineLoad:
         for name, (part, whole) in OF_MACHINE.items():
             if part in grown and grown.get(whole):
                 known[name] = grown[part] / grown[whole]
-        folder = f"{self._root}/sys/devices/system/cpu"
-        clocks = (content_of(f"{folder}/cpu{cpu}/cpufreq/scaling_cur_freq") for cpu in cpus)
-        # The file has kHz; not in most virtual machines.
-        if told := [int(text) for text in clocks if text.strip().isdigit()]:
-            known["cpu_clock_hz"] = 1e3 * max(told)
         return known
 
     def _counters(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""All that the system tells at one moment of a training process and the processes below it.
+"""Processes seen from outside: all that the system tells of them at one moment, and for some time.
 
 No process is paused for it, and no right beyond those of the process' user is needed; where one is
 missing, or the system is not Linux, what cannot be read is None.
@@ -6,18 +6,27 @@ missing, or the system is not Linux, what cannot be read is None.
 
 from __future__ import annotations
 
+import os
 import platform
+import random
 import re
 import stat
+import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 
 import psutil
 
+from loadeval.errors import ProbeError
+from loadeval.probes.gpu import KERNEL_BUSY, GPUProbe
+from loadeval.probes.host import MachineLoad
+from loadeval.probes.limits import cpuset_cpus, quota_cores
 from loadeval.probes.processes import command_of, content_of, is_helper, usage_of
-from loadeval.probes.stacks import ProcessStacks, StacksError, dump
+from loadeval.probes.stacks import GONE, ProcessStacks, Recording, StacksError, dump
 
 CALLS = """
 read 0 63, write 1 64, open 2 -, stat 4 -, fstat 5 80, poll 7 -, ioctl 16 29, pread64 17 67,
@@ -56,6 +65,12 @@ SIGNAL = 0x7F
 SLEEPS = re.compile(rb"^voluntary_ctxt_switches:\s*(\d+)", re.MULTILINE)
 MOST_PROCESSES = 64
 """So many processes are looked at: a dump of each takes a fraction of a second."""
+TRAINING_HZ, WORKER_HZ = 8, 2
+"""Stacks of the training and of each worker that is recorded, a second."""
+MOST_RECORDED, MOST_ASKED = 4, 16
+"""So many workers are recorded, and of so many main threads the kernel is asked."""
+EVERY_S = 1.0
+"""So often, on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +81,7 @@ class ThreadFigures:
     network file system's call, T stopped. `wchan` is the kernel's function that it sleeps in, and
     `call` the system call, by its number where it is none of CALLS. `path` is what that is of: a
     path, `pipe:[123]`, `socket:[123] connected to 10.0.0.1:80`, or of a futex SHARED. It went to
-    sleep so many times so far.
+    sleep so many times so far; so long it was on a CPU, and runnable without one.
     """
 
     tid: int
@@ -77,6 +92,7 @@ class ThreadFigures:
     call: str | None = None
     path: str | None = None
     sleeps: int | None = None
+    run_queue_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +117,10 @@ class LookedAt:
         return next((thread for thread in self.threads if thread.tid == self.pid), None)
 
 
+Moment = tuple[float, float, ThreadFigures]
+"""When it was, in seconds, the CPU seconds of a process until then, and its main thread."""
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
     """A training process and all processes below it, at `time_s` of a monotonic clock.
@@ -113,6 +133,48 @@ class Look:
     training: LookedAt
     others: tuple[LookedAt, ...] = ()
     killed: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedProcess:
+    """One process for some time: its stacks, and its main thread at some moments.
+
+    `problem` is why there are no stacks. It used `cpu_cores` on average, and its main thread was
+    runnable without a CPU for `run_queue_cores` of the time; None is not known.
+    """
+
+    pid: int
+    stacks: ProcessStacks | None = None
+    problem: str | None = None
+    moments: tuple[ThreadFigures, ...] = ()
+    cpu_cores: float | None = None
+    run_queue_cores: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedMachine:
+    """The machine meanwhile; None is not known.
+
+    `cpus` are those that its container may use, at `quota_cores` at a time if that is limited.
+    `busy_cpus` are in use, by whomever. `gpus` has the percentage of the time that kernels ran on
+    each that the training uses.
+    """
+
+    cpus: int
+    quota_cores: float | None = None
+    busy_cpus: float | None = None
+    gpus: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What was read of a training in `elapsed_ns`; it has `ended` if it was over before that."""
+
+    elapsed_ns: int
+    training: ObservedProcess
+    workers: tuple[ObservedProcess, ...]
+    machine: ObservedMachine
+    ended: bool = False
 
 
 def look_at(pid: int) -> Look | None:
@@ -169,16 +231,20 @@ def thread_at(pid: int, tid: int) -> ThreadFigures | None:
     fields = _stat(folder)
     if not fields:
         return None
-    times, wchan = content_of(f"{folder}/schedstat").split(), content_of(f"{folder}/wchan").decode()
+    times = [*map(int, content_of(f"{folder}/schedstat").split()[:2]), None, None]
+    wchan = content_of(f"{folder}/wchan").decode()
     sleeps = SLEEPS.search(content_of(f"{folder}/status"))
+    call, path = _system_call(pid, content_of(f"{folder}/syscall").decode().split())
     return ThreadFigures(
         tid,
         content_of(f"{folder}/comm").decode(errors="replace").strip(),
         fields[0],
-        int(times[0]) if times else None,
+        times[0],
         None if wchan in {"", "0"} else wchan,
-        *_system_call(pid, content_of(f"{folder}/syscall").decode().split()),
+        call,
+        path,
         None if sleeps is None else int(sleeps[1]),
+        times[1],
     )
 
 
@@ -212,3 +278,67 @@ def _system_call(pid: int, words: list[str]) -> tuple[str | None, str | None]:
                     if each.fd == arguments[0] and each.raddr:
                         path += f" connected to {each.raddr.ip}:{each.raddr.port}"
     return name, path
+
+
+def observe(
+    pid: int, workers: Sequence[int], seconds: float, stopped: threading.Event
+) -> Observation:
+    """What is seen of the training `pid`, and the `workers` that load for it, for `seconds`.
+
+    Ends soon after `stopped` was set. Raises StacksError where the training is over before that.
+    """
+    began_ns, pids = time.monotonic_ns(), [pid, *sorted(set(workers) - {pid})]
+    pauses = random.Random(pid)  # noqa: S311 - no secret
+    load, gpu, busy = MachineLoad(), GPUProbe(pid=pid), dict[str, list[float]]()
+    load.read()
+    with suppress(ProbeError):  # it uses none, or in a container that is not told
+        gpu.open()
+    moments = {each: moment_of(each) for each in pids}
+    if not moments[pid]:
+        raise StacksError(GONE)
+    recordings: dict[int, Recording] = {}
+    try:
+        for each in pids[: 1 + MOST_RECORDED]:
+            recordings[each] = Recording(each, TRAINING_HZ if each == pid else WORKER_HZ, seconds)
+        until_ns = began_ns + round(1e9 * seconds)
+        while usage_of(pid) and (left_s := (until_ns - time.monotonic_ns()) / 1e9) > 0:
+            if stopped.wait(min(pauses.expovariate(1 / EVERY_S), left_s)):
+                break
+            for each in pids[: 1 + MOST_ASKED]:
+                moments[each] += moment_of(each)
+            with suppress(ProbeError):
+                for name, readings in gpu.read().items():
+                    if KERNEL_BUSY in readings:
+                        busy.setdefault(name, []).append(readings[KERNEL_BUSY])
+    finally:
+        gpu.close()
+        for recording in recordings.values():  # all at once, for each ends at its next sample
+            recording.interrupt()
+        stacks = {each: recording.stop() for each, recording in recordings.items()}
+    processes = [_observed(each, moments[each], *stacks.get(each, (None, None))) for each in pids]
+    machine = ObservedMachine(
+        cpus=cpuset_cpus(pid) or os.cpu_count() or 1,
+        quota_cores=quota_cores(pid),
+        busy_cpus=load.read().get("cpu_cores"),
+        gpus={name: fmean(percents) for name, percents in busy.items()},
+    )
+    elapsed_ns, ended = time.monotonic_ns() - began_ns, usage_of(pid) is None
+    return Observation(elapsed_ns, processes[0], tuple(processes[1:]), machine, ended)
+
+
+def moment_of(pid: int) -> list[Moment]:
+    """A process now; nothing where it is over."""
+    usage, main = usage_of(pid), thread_at(pid, pid)
+    return [] if usage is None or main is None else [(time.monotonic(), usage.cpu_s, main)]
+
+
+def _observed(
+    pid: int, moments: Sequence[Moment], stacks: ProcessStacks | None, problem: str | None
+) -> ObservedProcess:
+    cpu = queued = None
+    if len(moments) > 1:
+        (began_s, cpu_s, first), *_, (ended_s, until_s, last) = moments
+        cpu = (until_s - cpu_s) / (ended_s - began_s)
+        if first.run_queue_ns is not None and last.run_queue_ns is not None:
+            queued = (last.run_queue_ns - first.run_queue_ns) / 1e9 / (ended_s - began_s)
+    return ObservedProcess(pid, stacks, problem, tuple(main for *_, main in moments), cpu, queued)

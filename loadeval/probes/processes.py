@@ -19,39 +19,30 @@ class Usage(NamedTuple):
 
     `started` tells two processes apart that have had the same pid. `read_bytes` counts what was
     read by calls, not through mapped memory; `disk_read_bytes` what was fetched from the disk for
-    it, either way. It ran last on `last_cpu`, by its number.
+    it, either way.
     """
 
     parent: int
     started: int
     cpu_s: float
-    minor_faults: int
     read_bytes: float
     disk_read_bytes: float
-    last_cpu: int
 
 
 def usage_of(pid: int) -> Usage | None:
-    """What process `pid` has used; None when it is over, or may not be asked.
-
-    psutil does not tell page faults, and the line that does has nearly all the rest.
-    """
+    """What process `pid` has used; None when it is over, or may not be asked."""
     # The name of the program stands in brackets, and may hold any character: see proc(5).
     state, *fields = content_of(f"/proc/{pid}/stat").rpartition(b")")[2].split() or [b"X"]
     if state in (b"Z", b"X"):  # it is over, and was not waited for
         return None
-    parent, minor, user, system, started, last_cpu = (
-        int(fields[place]) for place in (0, 6, 10, 11, 18, 35)
-    )
+    parent, user, system, started = (int(fields[place]) for place in (0, 10, 11, 18))
     io = amounts_in(content_of(f"/proc/{pid}/io"))
     return Usage(
         parent=parent,
         started=started,
         cpu_s=(user + system) / os.sysconf("SC_CLK_TCK"),
-        minor_faults=minor,
         read_bytes=io.get("rchar", math.nan),
         disk_read_bytes=io.get("read_bytes", math.nan),
-        last_cpu=last_cpu,
     )
 
 

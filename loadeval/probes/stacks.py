@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,33 +120,30 @@ def dump(pid: int) -> ProcessStacks:
 
     The process is not paused: a call that writes to a pipe, for one, would return early.
     """
-    command = [py_spy(), "dump", "--pid", str(pid), "--json", "--full-filenames", "--locals"]
+    options = ["--json", "--full-filenames", "--locals", "--nonblocking"]
+    command = [py_spy(), "dump", "--pid", str(pid), *options]
     try:
         done = subprocess.run(  # noqa: S603 - the program that was found, and a number
-            [*command, "--nonblocking"],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
+            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
         if done.returncode:
             raise StacksError(_problem_of(pid, done.stderr))
-        return ProcessStacks(pid, tuple(map(_dumped, json.loads(done.stdout))))
+        threads = []
+        for thread in json.loads(done.stdout):
+            frames = tuple(
+                Frame(
+                    frame["name"],
+                    frame["filename"],
+                    frame["line"] or None,
+                    tuple((each["name"], each["repr"]) for each in frame["locals"] or ()),
+                )
+                for frame in thread["frames"]
+            )
+            name = thread["thread_name"] or ""
+            threads.append(ThreadStacks(thread["os_thread_id"], name, (frames,)))
     except UNREADABLE as error:
         raise StacksError(FAILED) from error
-
-
-def _dumped(thread: dict[str, Any]) -> ThreadStacks:
-    frames = tuple(
-        Frame(
-            frame["name"],
-            frame["filename"],
-            frame["line"] or None,
-            tuple((each["name"], each["repr"]) for each in frame["locals"] or ()),
-        )
-        for frame in thread["frames"]
-    )
-    return ThreadStacks(thread["os_thread_id"], thread["thread_name"] or "", (frames,))
+    return ProcessStacks(pid, tuple(threads))
 
 
 class Recording:
@@ -160,18 +158,12 @@ class Recording:
         self._pid, self._problem = pid, FAILED
         self._process: subprocess.Popen[str] | None = None
         self._file = tempfile.NamedTemporaryFile(prefix="loadeval-", suffix=".json")  # noqa: SIM115 - it lives as long as this
-        command = ["record", "--pid", str(pid), "--rate", str(rate_hz), "--idle"]
-        command += ["--duration", str(math.ceil(longest_s * LONGER)), "--format", "speedscope"]
+        options = ["--rate", str(rate_hz), "--duration", str(math.ceil(longest_s * LONGER))]
+        options += ["--idle", "--full-filenames", "--nonblocking"]
+        options += ["--format", "speedscope", "--output", self._file.name]
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the program that was found, and numbers
-                [
-                    py_spy(),
-                    *command,
-                    "--output",
-                    self._file.name,
-                    "--full-filenames",
-                    "--nonblocking",
-                ],
+                [py_spy(), "record", "--pid", str(pid), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -201,26 +193,24 @@ class Recording:
                 if not content:
                     return None, _problem_of(self._pid, complaint)
                 failed = ERRORS.search(said + complaint)
-                threads = _recorded(json.loads(content))
+                threads = tuple(_recorded(json.loads(content)))
             except UNREADABLE:
                 self._process.kill()
                 return None, FAILED
         return ProcessStacks(self._pid, threads, int(failed[1]) if failed else 0), None
 
 
-def _recorded(content: dict[str, Any]) -> tuple[ThreadStacks, ...]:
+def _recorded(content: dict[str, Any]) -> Iterator[ThreadStacks]:
     frames = [
         Frame(frame["name"], frame.get("file") or "", frame.get("line") or None)
         for frame in content["shared"]["frames"]
     ]
-    threads = []
     for profile in content["profiles"]:
         thread = THREAD.match(profile["name"])
         if thread is None:
             raise ValueError(profile["name"])
         stacks = (tuple(frames[index] for index in stack[::-1]) for stack in profile["samples"])
-        threads.append(ThreadStacks(int(thread["tid"]), thread["name"] or "", tuple(stacks)))
-    return tuple(threads)
+        yield ThreadStacks(int(thread["tid"]), thread["name"] or "", tuple(stacks))
 
 
 def _problem_of(pid: int, complaint: str) -> str:

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 from loadeval.attach.findings import attached
 from loadeval.attach.job import Training
 from loadeval.attach.marks import declared_marks
-from loadeval.probes.looks import Look, LookedAt, ThreadFigures
-from loadeval.probes.observing import Observation, ObservedMachine, ObservedProcess
+from loadeval.probes.looks import (
+    Look,
+    LookedAt,
+    Observation,
+    ObservedMachine,
+    ObservedProcess,
+    ThreadFigures,
+)
 from loadeval.probes.stacks import Frame, ProcessStacks, ThreadStacks
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from loadeval.attach.findings import SOURCE
 from loadeval.findings.engine import Finding
-from loadeval.probes.observing import ObservedMachine, ObservedProcess
+from loadeval.probes.looks import ObservedMachine, ObservedProcess
 from tests.attach import seen
 from tests.attach.seen import PID, moment, process, report_of
 

@@ -100,20 +100,6 @@ def test_without_stacks_forked_and_spawned_children_are_workers() -> None:
     assert training.workers == (2, 3, 6)
 
 
-def test_all_trainings_of_a_user() -> None:
-    """Those with workers, and those that loaded a framework and no other of them started."""
-    processes = (
-        seen(10, 1, attached.STEP),
-        seen(11, 10, attached.FETCH),
-        seen(30, 1, attached.STEP),
-        seen(31, 30, attached.STEP),
-        seen(40, 1, attached.STEP),
-        unread(50, 1),
-    )
-    trainings = Job(processes, MARKS).trainings(has_framework={11, 30, 31}.__contains__)
-    assert [training.pid for training in trainings] == [10, 30]
-
-
 def test_a_training_in_a_process_of_a_pool_is_one() -> None:
     """As where settings are searched: it loads for nobody."""
     pool = attached.frame("_process_worker", f"{STANDARD}/concurrent/futures/process.py")

@@ -96,7 +96,7 @@ def test_a_function_has_the_line_in_which_it_was_seen_most() -> None:
     stacks = (at(3), *(at(4),) * 60, *((inner, outer, seen.FETCHING, *seen.LOOP),) * 39)
     report = report_of(process(PID, seen.WAIT), [process(101, *stacks, seen.COLLATE)])
     assert report.workers is not None
-    assert [(line.place, line.leaf) for line in report.workers.loading.lines] == [
+    assert [(line.place, line.leaf) for line in report.workers.lines] == [
         ("train/data.py:4 load", ""),
         ("torchvision/folder.py:8 __getitem__", "open"),
     ]
@@ -108,4 +108,4 @@ def test_a_comprehension_is_of_the_function_that_has_it() -> None:
     stacks = [(frame(name, "/home/me/data.py", 3), seen.FETCHING, *seen.LOOP) for name in names]
     report = report_of(process(PID, seen.WAIT), [process(101, *stacks)])
     assert report.workers is not None
-    assert [line.place for line in report.workers.loading.lines] == ["me/data.py:3 load"]
+    assert [line.place for line in report.workers.lines] == ["me/data.py:3 load"]

@@ -19,8 +19,7 @@ from loadeval.attach.hang import hang_of, hang_of_job, no_batch_came, stacks_tex
 from loadeval.attach.job import Training
 from loadeval.cli.hangs import hang_lines
 from loadeval.launch.hangs import Found
-from loadeval.probes.looks import Look
-from loadeval.probes.observing import Observation
+from loadeval.probes.looks import Look, Observation
 from loadeval.probes.stacks import (
     NO_STACKS,
     NOT_PERMITTED,

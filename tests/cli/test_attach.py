@@ -64,11 +64,6 @@ def sleeping() -> Iterator[int]:
         process.kill()
 
 
-def test_without_a_number_or_all_there_is_nothing_to_look_at() -> None:
-    assert run()[0] == 2
-    assert run("1", "--all")[0] == 2
-
-
 def test_what_cannot_be_looked_at_is_one_line() -> None:
     code, out, err = run(NO_PROCESS)
     assert (code, out) == (1, "")
@@ -121,19 +116,36 @@ def test_a_training_that_was_started_before(tmp_path: Path) -> None:
     assert seen["at_most"]["value"] == pytest.approx(1 / (1 - seen["wait_share"]["value"]))
     assert seen["callers"][0]["place"].startswith("cli/attached_training.py:")
     assert seen["callers"][0]["place"].endswith(" main")
-    loading = seen["workers"]["loading"]
-    assert seen["workers"]["count"] == loading["count"] == 1
+    loading = seen["workers"]
+    assert loading["count"] == loading["read"] == 1
     assert loading["stages"]["fetches"]["value"] > 0.8
     assert loading["lines"][0]["place"].endswith(" __getitem__")
-    assert "nanosleep" in seen["workers"]["blocked_in"]
+    assert "nanosleep" in loading["blocked_in"]
     assert {finding["rule"] for finding in seen["findings"]} >= {"storage latency"}
 
 
 @pytest.mark.check
-def test_a_training_that_loads_itself_among_all(tmp_path: Path) -> None:
-    """Found by --all, beside whatever else trains here."""
-    with training(tmp_path, workers=0) as program:
-        true, everything = look(program, "--all", "--seconds", "6")
+def test_each_training_of_a_launcher(tmp_path: Path) -> None:
+    """By --all, at the same time; they load in their own thread. Else their numbers are told."""
+    launcher = "import subprocess, sys; [p.wait() for p in [*map(subprocess.Popen, {})]]"
+    folders = [tmp_path / "0", tmp_path / "1"]
+    for folder in folders:
+        folder.mkdir()
+    commands = [[sys.executable, str(TRAINING), str(folder / "counts"), "0"] for folder in folders]
+    with subprocess.Popen([sys.executable, "-c", launcher.format(commands)]) as process:
+        try:
+            while not all((folder / "counts").exists() for folder in folders):
+                time.sleep(0.1)
+            ranks = [child.pid for child in psutil.Process(process.pid).children()]
+            time.sleep(1)
+            code, _, err = run(process.pid)
+            assert (code, str(ranks[1]) in err) == (1, True)
+            program = Program(ranks[0], folders[0] / "counts")
+            true, everything = look(program, process.pid, "--all", "--seconds", "6")
+        finally:
+            for child in psutil.Process(process.pid).children():
+                child.kill()
+    assert sorted(each["pid"] for each in everything) == sorted(ranks)
     (seen,) = (training for training in everything if training["pid"] == program.pid)
     assert holds(seen["wait_share"], true)
     assert seen["workers"] is None

@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loadeval import read_run
+from tests.launch.conftest import LOADEVAL, Launched
+from tests.launch.conftest import environment as environment_of_programs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
-    from loadeval import Run
     from tests.injected.zygote import Zygote
 
-ROOT = Path(__file__).parents[2]
-LOADEVAL = ("-c", "from loadeval.cli.main import app; app(prog_name='loadeval')")
 LOADERS = '''
 """A library whose loader an adapter was registered for: torch takes seconds to import."""
 import time
@@ -52,25 +49,6 @@ sys.exit(5)
 """
 
 
-@dataclass(frozen=True)
-class Launched:
-    """How a command ended, what it printed, and where its logs are."""
-
-    code: int
-    out: str
-    err: str
-    logs: Path
-
-    @property
-    def warnings(self) -> list[str]:
-        """What was said of ours while the program ran."""
-        lines = self.err.splitlines()
-        return [line for line in lines if "LoadevalWarning: " in line or "not measured (" in line]
-
-    def run(self) -> Run:
-        return read_run(self.logs / "rank0.jsonl")
-
-
 def program(folder: Path, before: str = "", within: str = "pass", after: str = "") -> Path:
     """A program of two epochs in `folder`, with its library; it ends with exit code 5."""
     library = folder / "library"
@@ -87,9 +65,8 @@ def program(folder: Path, before: str = "", within: str = "pass", after: str = "
 
 
 def environment(folder: Path) -> dict[str, str]:
-    paths = [str(folder / "library"), str(ROOT), str(ROOT / "adapters")]
-    own = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
-    return {**own, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
+    own = environment_of_programs()
+    return {**own, "PYTHONPATH": f"{folder / 'library'}{os.pathsep}{own['PYTHONPATH']}"}
 
 
 IN_ZYGOTE = """

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval import read_run
-from tests.injected.launching import ROOT, launch, program
+from tests.injected.launching import launch, program
 from tests.injected.zygote import MODES, PREAMBLE
+from tests.launch.conftest import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

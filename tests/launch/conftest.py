@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
+COMMANDS = {"run", "diagnose", "tune", "watch", "report"}
 LOADEVAL = ("-c", "from loadeval.cli.main import app; app(prog_name='loadeval')")
 
 
@@ -36,6 +37,12 @@ class Launched:
     out: str
     err: str
     folder: Path
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was said of ours while the command ran."""
+        lines = self.err.splitlines()
+        return [line for line in lines if "LoadevalWarning: " in line or "not measured (" in line]
 
     @property
     def processes(self) -> list[ProcessRecord]:
@@ -69,14 +76,14 @@ def launch_command(folder: Path, *options: str) -> list[str]:
     return [sys.executable, *LOADEVAL, "run", "--output", str(folder), *options, "--"]
 
 
-def launched(
-    tmp_path: Path, command: Sequence[str], *options: str, stdin: str = "", timeout_s: float = 100
-) -> Launched:
-    """What comes of `command`, run with `loadeval run` and these options."""
-    folder = tmp_path / "logs"
-    done = subprocess.run(
-        [*launch_command(folder, *options), *command],
-        cwd=tmp_path,
+def ran(
+    folder: Path, *words: object, stdin: str = "", timeout_s: float = 550
+) -> subprocess.CompletedProcess[str]:
+    """A command that was run in `folder`, of loadeval if its first word is one of COMMANDS."""
+    ours = (sys.executable, *LOADEVAL) if words[0] in COMMANDS else ()
+    return subprocess.run(
+        [*ours, *map(str, words)],
+        cwd=folder,
         env=environment(),
         input=stdin,
         capture_output=True,
@@ -84,6 +91,15 @@ def launched(
         check=False,
         timeout=timeout_s,
     )
+
+
+def launched(
+    tmp_path: Path, command: Sequence[str], *options: str, stdin: str = "", timeout_s: float = 100
+) -> Launched:
+    """What comes of `command`, run with `loadeval run` and these options."""
+    folder = tmp_path / "logs"
+    words = [*launch_command(folder, *options), *command]
+    done = ran(tmp_path, *words, stdin=stdin, timeout_s=timeout_s)
     return Launched(done.returncode, done.stdout, done.stderr, folder)
 
 

@@ -68,16 +68,6 @@ def test_the_name_of_a_run(words: str, name: str) -> None:
     assert name_of(words.split()) == name
 
 
-@pytest.mark.parametrize("own", [None, "/a:/b"])
-def test_our_folder_comes_first_on_the_path(own: str | None) -> None:
-    """What was on the path before stays there."""
-    before = {} if own is None else {"PYTHONPATH": own}
-    path = command.environment(RunSettings("/logs", "log"), before)["PYTHONPATH"]
-    first, *others = path.split(os.pathsep)
-    assert (Path(first) / "sitecustomize.py").exists()
-    assert ":".join(others) == (own or "")
-
-
 @pytest.mark.parametrize(("ignores", "code"), [(False, 11), (True, -signal.SIGTERM)])
 def test_it_is_stopped_after_enough_batches(
     ignores: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,26 +10,13 @@ from loadeval import LoaderEvaluator
 from loadeval.cli.diagnose import LONGEST_S, LOOK_EVERY_S, Enough
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.testing import FakeClock, ScriptedLoader
-from tests.launch.conftest import LOADEVAL, environment
+from tests.launch.conftest import ran
 from tests.runs.given import MS
 from tests.runs.measured import record
 
 ENDLESS = Path(__file__).with_name("endless.py")
 LOADER = LoaderRecord("rank0.jsonl", "training", "alternate", "x", None, True, 1, 1)
 TRAINING = [ProcessRecord("rank0", 0, 1, "host", False, (LOADER,))]
-
-
-def diagnosed(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *LOADEVAL, "diagnose", "--output", "logs", *map(str, words)]
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
 
 
 class Seconds:
@@ -85,7 +70,7 @@ def test_once_it_is_enough_no_pair_begins() -> None:
 @pytest.mark.check
 def test_a_program_is_ended_once_enough_was_measured(tmp_path: Path) -> None:
     """The screen is on stderr, and the exit code is 0."""
-    done = diagnosed(tmp_path, "--", "python", ENDLESS, 200_000, 0)
+    done = ran(tmp_path, "diagnose", "--", "python", ENDLESS, 200_000, 0)
     assert done.returncode == 0, done.stderr
     assert "pairs of blocks are enough" in done.stderr
     assert "loadeval: ending the program here, as Ctrl-C does\n" in done.stderr
@@ -99,7 +84,7 @@ def test_a_program_that_is_ended_shows_no_traceback(tmp_path: Path) -> None:
         "import torch, itertools\nfrom torch.utils.data import DataLoader\n"
         "for _ in itertools.count():\n  for _ in DataLoader(range(100)): pass"
     )
-    done = diagnosed(tmp_path, "--batches", 40, "--", "python", "-c", code)
+    done = ran(tmp_path, "diagnose", "--batches", 40, "--", "python", "-c", code)
     assert done.returncode == 0, done.stderr
     assert "loadeval: ending the program here, as Ctrl-C does\n" in done.stderr
     assert "Traceback" not in done.stderr
@@ -108,7 +93,7 @@ def test_a_program_that_is_ended_shows_no_traceback(tmp_path: Path) -> None:
 @pytest.mark.check
 def test_a_program_goes_on_unmeasured_where_asked(tmp_path: Path) -> None:
     """To its own end, with its own exit code."""
-    done = diagnosed(tmp_path, "--go-on", "--batches", 40, "--", "python", ENDLESS, 3000, 0)
+    done = ran(tmp_path, "diagnose", "--go-on", "--batches", 40, "--", "python", ENDLESS, 3000, 0)
     assert done.returncode == 0, done.stderr
     assert "the program goes on unmeasured" in done.stderr
     assert "ending the program" not in done.stderr

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.launch.conftest import LOADEVAL, PROGRAM, environment, launch_command
+from tests.launch.conftest import PROGRAM, environment, launch_command, ran
 
 if TYPE_CHECKING:
     from tests.launch.conftest import Launch
@@ -56,13 +56,6 @@ def tool(name: str) -> str:
     return str(Path(PYTHON).with_name(name))
 
 
-def plain(folder: Path, *command: str) -> str:
-    """What a command prints without us."""
-    return subprocess.run(
-        command, cwd=folder, env=environment(), capture_output=True, text=True, check=True
-    ).stdout
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -85,7 +78,7 @@ def test_its_loaders_are_measured(command: list[str], launch: Launch, tmp_path: 
     done = launch(command)
     assert done.code == 0, done.err
     assert done.batches == TRAINED, done.err
-    assert done.out == plain(tmp_path, *command)
+    assert done.out == ran(tmp_path, *command).stdout
     assert done.main.log == "rank0.jsonl"
     assert done.main.optimizer_steps == 16
     assert "Training waited for batches" in done.err
@@ -132,7 +125,7 @@ def test_a_loader_that_cannot_be_measured_is_told(launch: Launch, tmp_path: Path
     code = "import loadeval, sys; sys.modules['loadeval.launch.session'] = None\n"
     command = [PYTHON, "-c", f"{code}from tests.launch.program import main; main()"]
     done = launch(command)
-    assert (done.code, done.out) == (0, plain(tmp_path, *command))
+    assert (done.code, done.out) == (0, ran(tmp_path, *command).stdout)
     assert "loadeval: not measured (ModuleNotFoundError" in done.err
     assert "Nothing was measured: ModuleNotFoundError" in done.err
 
@@ -201,7 +194,7 @@ def test_ctrl_c_in_a_terminal_comes_once(tmp_path: Path) -> None:
         "print(text.decode())"
     )
     command = [*launch_command(tmp_path / "logs"), PYTHON, "-c", code]
-    assert "seen 1" in plain(tmp_path, PYTHON, "-c", script, *command)
+    assert "seen 1" in ran(tmp_path, PYTHON, "-c", script, *command).stdout
 
 
 def test_stdin_and_arguments_are_its_own(launch: Launch) -> None:
@@ -228,9 +221,9 @@ def test_alternating_gives_a_verdict(launch: Launch, tmp_path: Path) -> None:
     assert json.loads(done.out) == list(range(1200))
     assert set(done.run().steps.arm.tolist()) == {0, 1}
     assert "\nMeasured: " in done.err
-    shown = plain(tmp_path, PYTHON, *LOADEVAL, "watch", "--once", "--json", str(done.folder))
+    shown = ran(tmp_path, "watch", "--once", "--json", done.folder).stdout
     assert json.loads(shown)["batches"] == 600
-    assert "report.html" in plain(tmp_path, PYTHON, *LOADEVAL, "report", str(done.folder))
+    assert "report.html" in ran(tmp_path, "report", done.folder).stdout
 
 
 def test_recording_ends_after_so_many_batches(launch: Launch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from loadeval import UsageError, read_run
 from loadeval.launch.command import why_nothing
 from loadeval.launch.settings import RunSettings, check, settings_in
-from tests.launch.conftest import environment
+from tests.launch.conftest import ran
 from tests.launch.installing import install, uninstall
 from tests.launch.test_roles import evaluate, evaluate_by_batch, train
 
@@ -195,14 +194,7 @@ def test_a_program_trains_as_if_it_was_edited(
     """
     options = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     done = launch(command(kind, before), "--allow-changes", *options)
-    expected = subprocess.run(
-        command(kind, {**before, **settings} if after is None else after),
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    expected = ran(tmp_path, *command(kind, {**before, **settings} if after is None else after))
     assert (done.out, done.code) == (expected.stdout, expected.returncode), done.err
     assert raised(done.err) == raised(expected.stderr)
     assert expected.returncode or done.run().header.loader.overrides == settings

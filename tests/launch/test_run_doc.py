@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +11,7 @@ from typer.testing import CliRunner
 
 import loadeval
 from loadeval.cli.main import app
-from tests.launch.conftest import LOADEVAL, ROOT, environment
+from tests.launch.conftest import ROOT, ran
 from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:
@@ -42,14 +40,7 @@ def test_the_options_that_it_names_exist() -> None:
 def test_the_command_with_other_settings_has_them(tmp_path: Path) -> None:
     """As the line below it on the page says."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    done = subprocess.run(
-        [sys.executable, *LOADEVAL, *OTHER_SETTINGS.split()[1:]],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran(tmp_path, *OTHER_SETTINGS.split()[1:])
     assert done.returncode == 0, done.stderr
     shown = " ".join(done.stderr.split())
     for line in ("rank0.jsonl training 128 2 128 of 16 samples", "num_workers=2"):

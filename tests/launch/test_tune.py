@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cli.commands import runner
-from tests.launch.conftest import LOADEVAL, PROGRAM, environment
+from tests.launch.conftest import PROGRAM, ran
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 run = runner("tune")
-
-
-def tune(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    """`loadeval tune` in this folder."""
-    return subprocess.run(
-        [sys.executable, *LOADEVAL, "tune", *map(str, words)],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=550,
-    )
 
 
 @pytest.mark.parametrize(
@@ -54,7 +39,7 @@ def test_a_program_is_run_with_each_setting_in_turn(tmp_path: Path) -> None:
     """Its output is beside its logs, and stdout has the result alone."""
     command = ["--", "python", PROGRAM, "--workers", 1, "--epochs", 20]
     options = ["--space", "num_workers=0", "--stop-after", 40, "--json", "-o", "logs"]
-    done = tune(tmp_path, *options, *command)
+    done = ran(tmp_path, "tune", *options, *command)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert [trial["changes"] for trial in result["trials"]] == [{}, {"num_workers": 0}]
@@ -71,7 +56,7 @@ def test_a_program_is_run_with_each_setting_in_turn(tmp_path: Path) -> None:
 
 @pytest.mark.check
 def test_a_program_that_cannot_be_measured_ends_it(tmp_path: Path) -> None:
-    done = tune(tmp_path, "--set", "num_threads=1", "--", "python", PROGRAM)
+    done = ran(tmp_path, "tune", "--set", "num_threads=1", "--", "python", PROGRAM)
     assert (done.returncode, done.stdout) == (1, "")
     *_, last = done.stderr.splitlines()
     assert last.startswith("Error: Nothing was measured: this DataLoader has no num_threads that")

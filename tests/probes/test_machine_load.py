@@ -67,16 +67,6 @@ def test_stolen_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stolen["cpu_cores"] == 0
 
 
-def test_the_clock_of_the_cpus_in_use(tmp_path: Path) -> None:
-    """That of the fastest of them; not known where the machine does not tell it of any."""
-    for cpu, khz in enumerate(("2400000", "3100000", "3900000", "<unknown>")):
-        path = f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq"
-        write(tmp_path, path, f"{khz}\n")
-    load = MachineLoad(tmp_path)
-    assert load.read({0, 1})["cpu_clock_hz"] == 3.1e9
-    assert "cpu_clock_hz" not in load.read({3, 7})
-
-
 def test_bytes_received(tmp_path: Path) -> None:
     """Of all interfaces, since the last time; not known where the system does not count them."""
     head = "Inter-|   Receive     |  Transmit\n face |bytes packets |bytes packets\n"

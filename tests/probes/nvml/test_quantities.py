@@ -113,24 +113,6 @@ def test_what_is_not_known_for_a_moment_is_asked_again(driver: Driver, probe: GP
     assert only(probe.read())["power_watts"] == 312.5
 
 
-@pytest.mark.parametrize(
-    ("function", "name", "value"),
-    [
-        ("nvmlDeviceGetMemoryInfo_v2", "memory_used_bytes", 3 * 2**30 + 1000),
-        ("nvmlDeviceGetCurrentClocksEventReasons", "hardware_slowdown_flag", 0),
-    ],
-)
-def test_a_function_that_the_driver_lacks_has_a_stand_in(
-    driver: Driver, probe: GPUProbe, function: str, name: str, value: float
-) -> None:
-    """Drivers older or newer than nvidia-ml-py are asked in the words they know."""
-    driver.add(**FIELDS)
-    driver.fail(function, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-    probe.open()
-    probe.read()
-    assert only(probe.read())[name] == value
-
-
 def test_pcie_is_asked_seldom_and_one_direction_at_a_time(
     driver: Driver, probe: GPUProbe, clock: FakeClock
 ) -> None:
