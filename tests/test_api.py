@@ -90,10 +90,14 @@ def described(name: str, value: Any) -> Iterator[str]:
         if kind.__module__.startswith("loadeval")
         for member in vars(kind)
     }
+    if "__getattr__" in members:  # attributes that are looked up by their names
+        members |= vars(value)["__annotations__"]
     for member, what in sorted(members.items()):
         if member.startswith("_") or isinstance(what, enum.Enum):
             continue
-        if isinstance(what, property):
+        if isinstance(what, str):
+            yield f"    {member}: {what}"
+        elif isinstance(what, property):
             yield f"    {member}: {getattr(what.fget, '__annotations__', {}).get('return')}"
         elif callable(getattr(value, member)):
             yield f"    {member}{signature(getattr(value, member))}"

@@ -42,7 +42,7 @@ CATCHING: set[CodeType] = {
     for function in (
         *(Guard.__enter__, Guard.__exit__, Guard.ends),
         *(AskingTheLoader.__init__, AskingTheLoader.__enter__, AskingTheLoader.__exit__),
-        *(Measurement.epoch, Recorder._give_up),
+        *(Measurement.epoch, Measurement._replayed, Recorder._give_up),
         *(Serving.__next__, Serving._next_unmeasured),
         *(Serving._ends, Serving.__del__),
         *(LoaderEvaluator.__iter__, LoaderEvaluator.close),
