@@ -136,7 +136,7 @@ def compare_backends(  # noqa: C901 - one way through
             called each epoch, or to a `Backend` with a converter.
         step: the training step, called with each batch. Its exceptions propagate.
         batches: about how many real and how many ideal batches to measure per backend.
-        rounds: how often each backend runs; fewer than 3 are too few for CIs.
+        rounds: how often each backend runs; of one there are no CIs, of two they are wide.
         unequal: allow batches and epochs that differ between backends.
         log_dir: a folder for run logs, one per backend, NAME.jsonl.
         options: as for LoaderEvaluator: `samples` (of a converted batch), `unit`, `overwrite`,
@@ -145,11 +145,11 @@ def compare_backends(  # noqa: C901 - one way through
 
     Returns a `Report`: print it for throughputs, speed-ups and differences with 95% CIs; `plot`
     draws them, and `backends` has the result of each. Drift over several rounds widens
-    the CIs of the throughputs only. If a loader raises, its backend is reported as failed,
-    with the error, and the other backends continue.
+    the CIs of the throughputs only. If a loader raises, or can be iterated only once, its backend
+    is reported as failed, with the error, and the other backends continue.
 
     Raises:
-        UsageError: an argument is not valid, or the backends' work differs.
+        UsageError: an argument is not valid, or first batches or lengths of epochs differ.
         RunLogError: a run log exists, or cannot be written.
     """
     if not isinstance(backends, Mapping):

@@ -24,6 +24,7 @@ JPEG = {".jpg", ".jpeg"}
 PIXELS_DIFFER = 2
 """Decoding by another library alone makes less, of 255 levels; a smaller size makes more."""
 
+FOLDER = "A folder of JPEGs, with a subfolder for each class."
 TRANSFORM = "How long the shorter side becomes, and the side of the square taken from the middle."
 STEP = "What a training step takes for a batch, such as 20ms: it computes for so long on one CPU."
 ONLY = "Measure this recipe; may be given several times. Without it all that are installed."
@@ -31,11 +32,11 @@ CODE = "Print the file of the fastest on stdout, and all else on stderr."
 
 
 def backends(  # noqa: C901, PLR0913 - an option for each setting, and one way through
-    folder: Annotated[
-        Path, typer.Argument(help="A folder of JPEGs, with a subfolder for each class.")
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help=FOLDER)],
     *,
-    transform: Annotated[str, typer.Option(help=TRANSFORM)] = "resize 256, crop 224",
+    transform: Annotated[
+        str, typer.Option(metavar="TEXT", help=TRANSFORM)
+    ] = "resize 256, crop 224",
     step: Annotated[str, typer.Option(metavar="TIME", help=STEP)] = "20ms",
     batch_size: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 32,
     only: Annotated[list[str] | None, typer.Option(metavar="NAME", help=ONLY)] = None,
@@ -59,10 +60,11 @@ def backends(  # noqa: C901, PLR0913 - an option for each setting, and one way t
                 f"--transform is {transform!r}; expected two sizes, of which the second is no "
                 "larger, such as 'resize 256, crop 224'"
             )
-        names, recipes = only or list(RECIPES), ", ".join(RECIPES)
+        names = only or list(RECIPES)
         for name in names:
             if name not in RECIPES:
-                raise UsageError(f"there is no recipe {name!r}; expected one of {recipes}")
+                known = ", ".join(RECIPES)
+                raise UsageError(f"there is no recipe {name!r}; expected one of {known}")
         if output is not None:
             from loadeval.report.charts import check_extension  # noqa: PLC0415 - with matplotlib
 
