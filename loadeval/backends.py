@@ -52,10 +52,11 @@ class Backend:
 class BackendAdapter(IterableAdapter):
     """Uses a backend's loader as the adapter for it does, and converts its batches.
 
-    `iterator` is the loader's, of the epoch that is to be stopped. `measurement` has the rounds of
-    the backend, and `schedule` their blocks.
+    `work` is what it loads, in the words of a difference. `iterator` is the loader's, of the epoch
+    that is to be stopped. `measurement` has the rounds of the backend, and `schedule` their blocks.
     """
 
+    work: Mapping[str, Any]
     measurement: Measurement
     schedule: Schedule
     iterator: Iterator[Any] | None = None
@@ -78,14 +79,14 @@ class BackendAdapter(IterableAdapter):
         if iterator is not None:
             self._inner.release(self.loader, iterator)
 
-    def work(self, settings: Settings) -> dict[str, Any]:
-        """What the first batch and an epoch have; None is not known."""
+    def look(self, settings: Settings) -> None:
+        """Note what the first batch and an epoch have; None is not known."""
         gc.collect()  # or a worker that forks frees, or waits for, what is of another backend
         try:
             batch = next(self.epoch(self.loader), NO_BATCH)
             if batch is NO_BATCH or self.iterator is self.loader:
                 raise UsageError(NOT_AGAIN)
-            return {
+            self.work = {
                 "batch 0 is {}": ", ".join(map(_in_words, leaves(batch))) or "empty",
                 "batch 0 has {} samples": (settings.samples or self.samples)(batch),
                 "an epoch has {} batches": self.describe(self.loader).length,
@@ -95,7 +96,7 @@ class BackendAdapter(IterableAdapter):
 
     def round(self) -> Iterator[Any]:
         """The batches of the next round, from as many epochs as it takes."""
-        gc.collect()  # see `work`
+        gc.collect()  # see `look`
         schedule, empty = self.schedule, 0
         schedule.begin_round()
         try:
@@ -156,21 +157,20 @@ def compare_backends(  # noqa: C901 - one way through
         raise UsageError(f"backends is {backends!r}; expected a dict of loaders by name")
     settings = Settings(mode="alternate", batches=batches, **{"probes": NAMES, **options})
     adapters: dict[str, BackendAdapter] = {}
-    works: dict[str, dict[str, Any]] = {}
     failed: dict[str, Exception] = {}
     for name, given in backends.items():
-        backend = given if isinstance(given, Backend) else Backend(given)
         try:
-            adapters[name] = BackendAdapter(backend)
-            works[name] = adapters[name].work(settings)
-        except Exception as error:  # noqa: BLE001 - a loader may raise anything
+            adapter = BackendAdapter(given if isinstance(given, Backend) else Backend(given))
+            adapter.look(settings)
+            adapters[name] = adapter
+        except Exception as error:  # noqa: BLE001, PERF203 - a loader may raise anything
             failed[name] = error
-    first, expected = next(iter(works.items()), ("", {}))
     differences = [
-        shortened(f"{name}: {fact.format(own)} where {first} has {expected[fact]}", 240)
-        for name, work in works.items()
-        for fact, own in work.items()
-        if len({own, expected[fact]} - {None}) > 1  # where one is not known they may be equal
+        shortened(f"{name}: {fact.format(own)} where {first} has {expected}", 240)
+        for first, reference in [*adapters.items()][:1]
+        for name, adapter in adapters.items()
+        for fact, expected in reference.work.items()
+        if len({own := adapter.work[fact], expected} - {None}) > 1  # one may not be known
     ]
     if differences and not unequal:
         raise UsageError(
@@ -199,8 +199,8 @@ def compare_backends(  # noqa: C901 - one way through
 
     facts = {"comparison": uuid.uuid4().hex, "rounds": rounds, "seed": settings.seed}
     with ExitStack() as stack:
-        for name in works:
-            adapter, log = adapters[name], log_dir and Path(log_dir, f"{name}.jsonl")
+        for name, adapter in adapters.items():
+            log = log_dir and Path(log_dir, f"{name}.jsonl")
             depth = adapter.describe(adapter.loader).prefetch_depth or 0
             adapter.schedule = Schedule(
                 seed=settings.seed,
@@ -217,11 +217,11 @@ def compare_backends(  # noqa: C901 - one way through
             stack.callback(adapter.measurement.close)
             adapter.measurement.guard = UNGUARDED  # what fails in here is the backend's error
             adapter.measurement.recorder.expects_batches = False
-        chance = random.Random(settings.seed)  # noqa: S311 - no secret
-        in_rounds((chance.sample([*works], len(works)) for _ in range(rounds)), serve, failed)
+        names, chance = [*adapters], random.Random(settings.seed)  # noqa: S311 - no secret
+        in_rounds((chance.sample(names, len(names)) for _ in range(rounds)), serve, failed)
     results = {
-        name: result_of(adapters[name].measurement.recorder.run())
-        for name in works
+        name: result_of(adapter.measurement.recorder.run())
+        for name, adapter in adapters.items()
         if name not in failed
     }
     errors = {name: in_words(error) for name, error in failed.items()}
