@@ -79,9 +79,14 @@ class BackendAdapter(IterableAdapter):
         if iterator is not None:
             self._inner.release(self.loader, iterator)
 
+    def _collect_before_fork(self) -> None:
+        # Else a worker may free what is of another backend, and a pipeline of DALI's hangs there.
+        if self.describe(self.loader).start_method == "fork":
+            gc.collect()
+
     def look(self, settings: Settings) -> None:
         """Note what the first batch and an epoch have; None is not known."""
-        gc.collect()  # or a worker that forks frees, or waits for, what is of another backend
+        self._collect_before_fork()
         try:
             batch = next(self.epoch(self.loader), NO_BATCH)
             if batch is NO_BATCH or self.iterator is self.loader:
@@ -96,7 +101,7 @@ class BackendAdapter(IterableAdapter):
 
     def round(self) -> Iterator[Any]:
         """The batches of the next round, from as many epochs as it takes."""
-        gc.collect()  # see `look`
+        self._collect_before_fork()
         schedule, empty = self.schedule, 0
         schedule.begin_round()
         try:
