@@ -1,4 +1,4 @@
-"""Several loaders under one training step, and recipes for loaders of a folder of JPEGs."""
+"""Several loaders under one training step: a user's own, or recipes for a folder of JPEGs."""
 
 from __future__ import annotations
 
@@ -7,70 +7,33 @@ import os
 import random
 import timeit
 import uuid
-import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib import import_module
 from importlib.resources import files
-from math import ceil
+from itertools import cycle, islice, repeat
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from loadeval.adapter import FactoryAdapter, IterableAdapter, adapter_for
-from loadeval.core.batch import is_array, leaves
-from loadeval.core.counting import Counter
+from loadeval.adapter import IterableAdapter, adapter_for, begun, is_array, leaves
 from loadeval.core.rounds import Schedule, in_rounds
 from loadeval.data.blocks import block_for
-from loadeval.data.columns import UNKNOWN
-from loadeval.data.lines import LoaderInfo
-from loadeval.errors import UNGUARDED, LoadevalWarning, UsageError, in_words
+from loadeval.errors import UNGUARDED, UsageError, in_words
 from loadeval.evaluator import Measurement
 from loadeval.probes import NAMES
 from loadeval.report.build import result_of
 from loadeval.report.report import Report
 from loadeval.settings import Settings
+from loadeval.words import shortened
 
-Sample = tuple[str, int]
-Pixels = npt.NDArray[np.uint8]
-
-FEWEST_ROUNDS = 3
-OPTIONS = {
-    *("samples", "unit", "overwrite", "max_cache_bytes", "seed"),
-    *("probes", "probe_interval_s", "stages", "clock"),
-}
-"""Settings that a comparison takes."""
-MOST_EMPTY_EPOCHS = 3
-"""After so many epochs in a row without a counted batch, more would not help."""
-MOST_LEAVES = 6
-"""A message lists no more leaves of a batch."""
-SAME = {"float": "float32", "double": "float64"}
-"""Frameworks have other names for these types."""
-REFERENCE = "pillow"
-RECIPES = {
-    REFERENCE: "torch pillow",
-    "pillow_draft": "torch pillow",
-    "opencv": "torch opencv-python-headless",
-    "simplejpeg": "torch pillow simplejpeg",
-    "dali": "torch nvidia-dali-cuda120",
-    "spdl": "torch pillow spdl-core",
-}
-"""What pip installs for each; `loadeval_adapters.recipes` has their files."""
-DRAFT = "_draft"
-"""The name of the recipe ends so that is the file of another with `draft=True`."""
-MOST_JPEGS = 128
-"""So many JPEGs are loaded again and again, at most."""
-EPOCH_BATCHES = 64
-"""Batches in an epoch, at least."""
-PIXELS_DIFFER = 2.0
-"""Above this mean difference, of 255 levels, pixels are said to differ from the reference's."""
-MEMORY_READ_S = 0.5
-"""Memory is read when a recipe was served for so long, and then every five seconds or so."""
+EMPTY_EPOCHS = 3
+"""After so many epochs in a row in which no batch counted, none ever will."""
+NO_BATCH = object()
+NOT_AGAIN = "no batch, or no second epoch; pass a callable that returns a new loader each time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +43,79 @@ class Backend:
     `loader` is any loader, or a callable that returns a new one and is called each epoch.
     `convert` runs its batch into one that the training step takes. Its time counts as loading,
     since training with this loader needs it.
-
-    Raises UsageError if `convert` is not callable.
     """
 
     loader: Any
     convert: Callable[[Any], Any] | None = None
 
-    def __post_init__(self) -> None:
-        if self.convert is not None and not callable(self.convert):
-            raise UsageError(
-                f"convert is {self.convert!r}; expected a callable that runs a batch of this "
-                "backend into one for the training step"
-            )
+
+class BackendAdapter(IterableAdapter):
+    """Uses a backend's loader as the adapter for it does, and converts its batches.
+
+    `work` is what it loads, in the words of a difference. `iterator` is the loader's, of the epoch
+    that is to be stopped. `measurement` has the rounds of the backend, and `schedule` their blocks.
+    """
+
+    work: Mapping[str, Any]
+    measurement: Measurement
+    schedule: Schedule
+    iterator: Iterator[Any] | None = None
+
+    def __init__(self, backend: Backend) -> None:
+        self.loader, self._convert = backend.loader, backend.convert
+        self._inner = adapter_for(self.loader)
+        of_batches = () if self._convert else ("samples", "nbytes", "keep")
+        for name in ("describe", "stages", "fence", "distributions", *of_batches):
+            setattr(self, name, getattr(self._inner, name))
+
+    def epoch(self, loader: Any) -> Iterator[Any]:
+        """A new epoch, of converted batches."""
+        self.iterator = epoch = self._inner.epoch(loader)
+        return map(self._convert, begun(epoch)) if self._convert else epoch
+
+    def stop(self) -> None:
+        """Stop the workers, and what else goes on in the background."""
+        iterator, self.iterator = self.iterator, None
+        if iterator is not None:
+            self._inner.release(self.loader, iterator)
+
+    def _collect_before_fork(self) -> None:
+        # Else a worker may free what is of another backend, and a pipeline of DALI's hangs there.
+        if self.describe(self.loader).start_method == "fork":
+            gc.collect()
+
+    def look(self, settings: Settings) -> None:
+        """Note what the first batch and an epoch have; None is not known."""
+        self._collect_before_fork()
+        try:
+            batch = next(self.epoch(self.loader), NO_BATCH)
+            if batch is NO_BATCH or self.iterator is self.loader:
+                raise UsageError(NOT_AGAIN)
+            self.work = {
+                "batch 0 is {}": ", ".join(map(_in_words, leaves(batch))) or "empty",
+                "batch 0 has {} samples": (settings.samples or self.samples)(batch),
+                "an epoch has {} batches": self.describe(self.loader).length,
+            }
+        finally:
+            self.stop()
+
+    def round(self) -> Iterator[Any]:
+        """The batches of the next round, from as many epochs as it takes."""
+        self._collect_before_fork()
+        schedule, empty = self.schedule, 0
+        schedule.begin_round()
+        try:
+            while (block := schedule.block) is not None:
+                left = schedule.left
+                for batch in self.measurement.epoch(self.loader, None):
+                    if schedule.block is None:  # the batch belongs to none
+                        return
+                    yield batch
+                empty = empty + 1 if (block, left) == (schedule.block, schedule.left) else 0
+                if empty == EMPTY_EPOCHS:
+                    raise UsageError(f"no batch counted in {empty} epochs; expected longer ones")
+        finally:
+            self.stop()
 
 
 def compare_backends(  # noqa: C901 - one way through
@@ -119,7 +142,7 @@ def compare_backends(  # noqa: C901 - one way through
             called each epoch, or to a `Backend` with a converter.
         step: the training step, called with each batch. Its exceptions propagate.
         batches: about how many real and how many ideal batches to measure per backend.
-        rounds: how often each backend runs, at least 3.
+        rounds: how often each backend runs; of one there are no CIs, of two they are wide.
         unequal: allow batches and epochs that differ between backends.
         log_dir: a folder for run logs, one per backend, NAME.jsonl.
         options: as for LoaderEvaluator: `samples` (of a converted batch), `unit`, `overwrite`,
@@ -128,398 +151,196 @@ def compare_backends(  # noqa: C901 - one way through
 
     Returns a `Report`: print it for throughputs, speed-ups and differences with 95% CIs; `plot`
     draws them, and `backends` has the result of each. Drift over several rounds widens
-    the CIs of the throughputs only. Differences that show only during the run, such as epochs of
-    different lengths, become cautions. If a loader raises, its backend is reported as failed,
-    with the error, and the other backends continue.
+    the CIs of the throughputs only. If a loader raises, or can be iterated only once, its backend
+    is reported as failed, with the error, and the other backends continue.
 
     Raises:
-        UsageError: an argument is not valid, or the backends' work differs.
+        UsageError: an argument is not valid, or first batches or lengths of epochs differ.
         RunLogError: a run log exists, or cannot be written.
     """
-    if type(rounds) is not int or rounds < FEWEST_ROUNDS:
-        raise UsageError(
-            f"rounds is {rounds!r}; expected a whole number, {FEWEST_ROUNDS} or more: fewer "
-            "rounds give no confidence interval"
-        )
-    unknown = ", ".join(options.keys() - OPTIONS)
-    if unknown:
-        raise TypeError(f"compare_backends() has no option {unknown}")
-    options = {"probes": NAMES, "stages": True, **options}
-    settings = Settings(mode="alternate", pairs=rounds, batches=batches, **options)
-    if not callable(step):
-        raise UsageError(
-            f"step is {step!r}; expected a function that trains on one batch: step(batch)"
-        )
-    logs = _logs_of(backends, log_dir)
-    runs: dict[str, BackendRun] = {}
+    if not isinstance(backends, Mapping):
+        raise UsageError(f"backends is {backends!r}; expected a dict of loaders by name")
+    settings = Settings(mode="alternate", batches=batches, **{"probes": NAMES, **options})
+    adapters: dict[str, BackendAdapter] = {}
     failed: dict[str, Exception] = {}
-    for name, backend in backends.items():
-        log_file = None if logs is None else logs / f"{name}.jsonl"
-        of_run = replace(settings, name=name, log_file=log_file)
-        given = backend if isinstance(backend, Backend) else Backend(backend)
+    for name, given in backends.items():
         try:
-            runs[name] = BackendRun(given, of_run)
-        except UsageError as error:
-            raise UsageError(f"{name}: {error}") from error
-        except Exception as error:  # noqa: BLE001 - the other backends go on
+            adapter = BackendAdapter(given if isinstance(given, Backend) else Backend(given))
+            adapter.look(settings)
+            adapters[name] = adapter
+        except Exception as error:  # noqa: BLE001, PERF203 - a loader may raise anything
             failed[name] = error
-    unlike = differences({name: run.work for name, run in runs.items()})
-    if unlike and not unequal:
+    differences = [
+        shortened(f"{name}: {fact.format(own)} where {first} has {expected}", 240)
+        for first, reference in [*adapters.items()][:1]
+        for name, adapter in adapters.items()
+        for fact, expected in reference.work.items()
+        if len({own := adapter.work[fact], expected} - {None}) > 1  # one may not be known
+    ]
+    if differences and not unequal:
         raise UsageError(
-            f"the backends' work differs: {'; '.join(unlike)}; convert batches with "
-            "Backend(loader, convert=...), or pass unequal=True if this is intended"
+            f"the backends do not do equal work: {'; '.join(differences)}; convert batches with "
+            "Backend(loader, convert), or pass unequal=True if this is intended"
         )
-    orders = [list(runs) for _ in range(rounds)]
-    for number, order in enumerate(orders):
-        random.Random(f"{settings.seed}/round {number}").shuffle(order)  # noqa: S311 - no secret
-
-    def serve(_round: int, name: str) -> Exception | None:
-        with closing(runs[name].round()) as batches_of_round:
-            try:
-                for batch in batches_of_round:
-                    step(batch)
-            except Exception as error:
-                note = f"The training step was given a batch of backend {name!r}."
-                getattr(error, "add_note", str)(note)  # Python 3.10 has no notes
-                raise
-        return runs[name].error
-
-    with ExitStack() as stack:
-        comparison = uuid.uuid4().hex
-        for run in runs.values():
-            run.begin(comparison)
-            stack.callback(run.recorder.close)
-        in_rounds(orders, serve, failed)
-    return Report(
-        None,
-        backends={
-            name: result_of(run.recorder.run()) for name, run in runs.items() if name not in failed
-        },
-        failed={name: in_words(failed[name]) for name in backends if name in failed},
-        unequal=unlike,
-    )
-
-
-def _logs_of(backends: object, log_dir: str | os.PathLike[str] | None) -> Path | None:
-    """The folder for run logs, which is there now. Raises UsageError for names that cannot be."""
-    if not isinstance(backends, Mapping) or not backends:
-        raise UsageError(
-            f"backends is {backends!r}; expected a dict of loaders by name, such as "
-            '{"torch": dataloader, "dali": dali_iterator}'
-        )
-    for name in backends:
-        if not isinstance(name, str) or not name.strip():
-            raise UsageError(f"{name!r} cannot name a backend; expected text such as 'torch'")
-        if log_dir is not None and Path(name).name != name:
-            raise UsageError(f"{name!r} cannot name a run log; expected a name without slashes")
     if log_dir is not None:
         Path(log_dir).mkdir(parents=True, exist_ok=True)
-    return None if log_dir is None else Path(log_dir)
 
+    def serve(_round: int, name: str) -> Exception | None:
+        """Train on one backend for a round; returns what its loader raises."""
+        trains = False
+        try:
+            for batch in adapters[name].round():
+                trains = True
+                step(batch)
+                trains = False
+        except Exception as error:
+            if trains:
+                if hasattr(error, "add_note"):  # since Python 3.11
+                    error.add_note(f"It was a batch of backend {name!r}.")
+                raise
+            adapters[name].measurement.recorder.note(in_words(error), "failed backend")
+            return error
+        return None
 
-class BackendAdapter(IterableAdapter):
-    """Uses a backend's loader as the adapter for it does, and converts its batches."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._loader, self._convert = backend.loader, backend.convert
-        self._inner = adapter_for(backend.loader)
-        self._epoch: Iterator[Any] | None = None
-        of_batches = () if backend.convert else ("samples", "nbytes", "keep")
-        for name in ("fence", "stages", "distributions", *of_batches):
-            setattr(self, name, getattr(self._inner, name))
-
-    @property
-    def is_one_shot(self) -> bool:
-        """Whether the loader has one epoch: its class may start over only if it is in Python."""
-        kind = type(self._loader)
-        starts_over = isinstance(getattr(kind, "__iter__", None), FunctionType)
-        return (
-            type(self._inner) is IterableAdapter and hasattr(kind, "__next__") and not starts_over
-        )
-
-    def describe(self, loader: Any) -> LoaderInfo:
-        """What is known of the loader; each new one fills its queue during its epoch start."""
-        info = self._inner.describe(loader)
-        return replace(info, ready_batches=0) if type(self._inner) is FactoryAdapter else info
-
-    def epoch(self, loader: Any) -> Iterator[Any]:
-        """A new epoch, its batches converted."""
-        with warnings.catch_warnings():
-            # That the last epoch was not finished, which is normal here.
-            warnings.simplefilter("ignore", LoadevalWarning)
-            self._epoch = epoch = self._inner.epoch(loader)
-        return epoch if self._convert is None else map(self._convert, epoch)
-
-    def stop(self) -> None:
-        """Stop the background work of the last epoch."""
-        epoch, self._epoch = self._epoch, None
-        if epoch is not None:
-            self._inner.release(self._loader, epoch)
-
-
-class BackendRun:
-    """Serves a backend's rounds, and records them as one alternating run.
-
-    Of `settings`, `pairs` is the number of rounds, and `batches` that of the real batches that
-    count in all of them. `error` is what the loader raised: it serves no more rounds then.
-
-    Raises UsageError for an object that is no loader, that has no batch, and for an iterator, which
-    has only one epoch; and whatever the loader raises at the look at its first batch.
-    """
-
-    def __init__(self, backend: Backend, settings: Settings) -> None:
-        self.error: Exception | None = None
-        self._loader = loader = backend.loader
-        self._settings = settings
-        self._adapter = adapter = BackendAdapter(backend)
-        if adapter.is_one_shot:
-            raise UsageError(
-                f"a {type(loader).__name__} can be iterated only once, and each backend runs "
-                "in several rounds; pass a callable that returns a new one"
+    facts = {"comparison": uuid.uuid4().hex, "rounds": rounds, "seed": settings.seed}
+    with ExitStack() as stack:
+        for name, adapter in adapters.items():
+            log = log_dir and Path(log_dir, f"{name}.jsonl")
+            depth = adapter.describe(adapter.loader).prefetch_depth or 0
+            adapter.schedule = Schedule(
+                seed=settings.seed,
+                prefetch_depth=depth,
+                counted=max(round(batches / rounds), block_for(depth)),
             )
-        info = adapter.describe(loader)
-        _collect_before_fork(info)
-        try:
-            for batch in adapter.epoch(loader):
-                count, _ = Counter(adapter, settings.samples).count(batch)
-                self.work = work_of(batch, count, info.length)
-                break
-            else:
-                raise UsageError("the loader gave no batch; expected a loader with at least one")
-        finally:
-            adapter.stop()
-
-    def begin(self, comparison: str) -> None:
-        """Begin to record, as one of the runs of `comparison`.
-
-        Raises RunLogError if the settings' log file exists or cannot be written.
-        """
-        settings, adapter = self._settings, self._adapter
-        depth = adapter.describe(self._loader).prefetch_depth or 0
-        of_round = round((settings.batches or 1) / (settings.pairs or 1))
-        counted = max(of_round, block_for(depth))
-        self._schedule = Schedule(seed=settings.seed, prefetch_depth=depth, counted=counted)
-        facts = {
-            "comparison": comparison,
-            "rounds": settings.pairs,
-            "batches": settings.batches,
-            "max_cache_bytes": settings.max_cache_bytes,
-            "seed": settings.seed,
-        }
-        self._measurement = Measurement(
-            self._loader, settings, adapter=adapter, schedule=self._schedule, facts=facts
-        )
-        self._measurement.guard = UNGUARDED  # whatever fails, the backend has
-        self.recorder = self._measurement.recorder
-        self.recorder.expects_batches = False  # another backend may end the comparison first
-
-    def round(self) -> Generator[Any, None, None]:
-        """The batches of the next round: train on each before requesting the next one.
-
-        It is one pair of blocks, over as many epochs as it takes, and stops the loader afterwards.
-        Close it if you leave early.
-        """
-        schedule, empty_epochs = self._schedule, 0
-        schedule.begin_round()
-        _collect_before_fork(self.recorder.header.loader)
-        try:
-            while (block := schedule.block) is not None:
-                left = schedule.left
-                for batch in self._measurement.epoch(self._loader, self):
-                    if schedule.block is None:  # the rest of the epoch is dropped
-                        break
-                    yield batch
-                is_empty = (block, left) == (schedule.block, schedule.left)
-                empty_epochs = empty_epochs + 1 if is_empty else 0
-                if empty_epochs == MOST_EMPTY_EPOCHS:
-                    why = (
-                        f"nothing could be counted in {MOST_EMPTY_EPOCHS} epochs: they end within "
-                        f"their first batch and a warm-up of {block.warmup} batches; use longer "
-                        "epochs"
-                    )
-                    self._failed(UsageError(why))
-                    return
-        except Exception as error:  # noqa: BLE001 - the other backends go on
-            self._failed(error)
-        finally:
-            try:
-                self._adapter.stop()
-            except Exception as error:  # noqa: BLE001 - the other backends go on
-                self._failed(error)
-
-    def _failed(self, error: Exception) -> None:
-        if self.error is None:
-            self.error = error
-            self.recorder.note(in_words(error), "failed backend")
-
-
-def _collect_before_fork(info: LoaderInfo) -> None:
-    """Collect what the backend before has left in cycles.
-
-    Else a forked worker may collect it, and hang: the destructor of a DALI pipeline waits for
-    threads that only its own process has.
-    """
-    if info.start_method == "fork":
-        gc.collect()
-
-
-def work_of(batch: Any, samples: int, length: int | None) -> dict[str, str | None]:
-    """What a backend does, by the words that tell it; None is not known."""
-    described = [leaf_in_words(leaf) for leaf in leaves(batch)]
-    more = len(described) - MOST_LEAVES
-    shown = ", ".join(described[:MOST_LEAVES]) + (f" and {more} more" if more > 0 else "")
-    return {
-        "batch 0 is {}": shown or "empty",
-        "batch 0 has {} samples": None if samples == UNKNOWN else str(samples),
-        "an epoch has {} batches": None if length is None else f"{length:,}",
+            adapter.measurement = Measurement(
+                adapter.loader,
+                replace(settings, name=str(name), log_file=log),
+                adapter=adapter,
+                schedule=adapter.schedule,
+                facts=facts,
+            )
+            stack.callback(adapter.measurement.close)
+            adapter.measurement.guard = UNGUARDED  # what fails in here is the backend's error
+            adapter.measurement.recorder.expects_batches = False
+        names, chance = [*adapters], random.Random(settings.seed)  # noqa: S311 - no secret
+        in_rounds((chance.sample(names, len(names)) for _ in range(rounds)), serve, failed)
+    results = {
+        name: result_of(adapter.measurement.recorder.run())
+        for name, adapter in adapters.items()
+        if name not in failed
     }
+    errors = {name: in_words(error) for name, error in failed.items()}
+    return Report(None, backends=results, failed=errors, unequal=differences)
 
 
-def differences(work: Mapping[str, Mapping[str, str | None]]) -> list[str]:
-    """How the work of each backend differs from the first one's, a clause for each difference."""
-    return [
-        f"{name}: {words.format(theirs)} where {first} has {ours}"
-        for first in list(work)[:1]
-        for name in work
-        for words, ours in work[first].items()
-        if None not in (theirs := work[name][words], ours) and theirs != ours
-    ]
+def _in_words(leaf: Any) -> str:
+    """An array by its shape and type, which frameworks name differently; else by its class."""
+    if not is_array(leaf):
+        return type(leaf).__name__
+    return f"{tuple(leaf.shape)} {str(leaf.dtype).rpartition('.')[2].lower()}"
 
 
-def leaf_in_words(leaf: Any) -> str:
-    """An array by its shape and type, anything else by its class."""
-    try:
-        if is_array(leaf):
-            # torch.uint8, DALIDataType.UINT8 and NumPy's uint8 are one type.
-            dtype = str(leaf.dtype).rpartition(".")[2].lower()
-            return f"{tuple(map(int, leaf.shape))} {SAME.get(dtype, dtype)}"
-    except Exception:  # noqa: BLE001, S110 - ragged ones have no shape; each kind raises its own error
-        pass
-    return type(leaf).__name__
+# Recipes
 
 
-def jpegs_in(folder: Path) -> list[str]:
-    """The paths of all JPEGs in `folder` and its subfolders. Raises UsageError if there is none."""
-    suffixes = {".jpg", ".jpeg"}
-    found = sorted(str(path) for path in folder.rglob("*") if path.suffix.lower() in suffixes)
-    if not found:
-        raise UsageError(
-            f"{folder} has no JPEGs; expected a folder with a subfolder of .jpg files for each "
-            "class, as torchvision's ImageFolder reads"
-        )
-    return found
+RECIPES = {
+    "pillow": "torch pillow",
+    "pillow_draft": "torch pillow",
+    "opencv": "torch opencv-python-headless",
+    "simplejpeg": "torch pillow simplejpeg",
+    "dali": "torch nvidia-dali-cuda120",
+    "spdl": "torch pillow spdl-core",
+}
+"""The loaders of JPEGs in loadeval_adapters/recipes, and the packages that each needs."""
+REFERENCE = "pillow"
+"""The pixels of others are compared with those of this recipe."""
+EPOCH_BATCHES = 64
+"""Few files are loaded again and again, so that a round takes few epochs."""
 
 
 def recipe_code(name: str, resized: int, cropped: int) -> str:
-    """The file of the recipe `name`, with these sizes as its defaults."""
-    file = files("loadeval_adapters.recipes") / f"{name.removesuffix(DRAFT)}.py"
-    text = file.read_text(encoding="utf-8")
-    text = text.replace("resized=256, cropped=224", f"resized={resized}, cropped={cropped}")
-    return text.replace("draft=False", f"draft={name.endswith(DRAFT)}")
+    """The file of a recipe, to copy, with these sizes as its defaults."""
+    file, _, draft = name.partition("_")
+    code = (files("loadeval_adapters.recipes") / f"{file}.py").read_text(encoding="utf-8")
+    code = code.replace("draft=False", f"draft={bool(draft)}")
+    return code.replace("resized=256, cropped=224", f"resized={resized}, cropped={cropped}")
 
 
 def recipe_loader(
-    name: str, samples: Sequence[Sample], batch_size: int, workers: int, **sizes: int
+    name: str, samples: Sequence[Any], batch_size: int, workers: int, **sizes: int
 ) -> Any:
-    """The loader that the recipe `name` makes."""
-    recipe = import_module(f"loadeval_adapters.recipes.{name.removesuffix(DRAFT)}")
-    draft = {"draft": True} if name.endswith(DRAFT) else {}
-    return recipe.make_loader(samples, batch_size, workers, **sizes, **draft)
+    """The loader of a recipe, of pairs of path and class. Raises ImportError."""
+    file, _, draft = name.partition("_")
+    make = import_module(f"loadeval_adapters.recipes.{file}").make_loader
+    return make(samples, batch_size, workers, **sizes, **({draft: True} if draft else {}))
 
 
-def compare_recipes(  # noqa: C901, PLR0913 - options, all by keyword, and one way through
+def compare_recipes(
     paths: Sequence[str],
     names: Sequence[str],
     step: Callable[[Any], object],
-    *,
     batch_size: int,
     workers: int,
-    resized: int,
-    cropped: int,
-    say: Callable[[str], object],
+    **sizes: int,
 ) -> tuple[Report, dict[str, float], list[str]]:
-    """Measure the recipes `names` with the JPEGs at `paths`; `say` is told what is being done.
+    """Measure recipes with these JPEGs, and how far their pixels are from the reference's.
 
-    Their shorter side is `resized`, and a square of `cropped` pixels in the middle taken. Returns
-    the comparison; the mean difference of each recipe's pixels from the reference's, of 255 levels;
-    and a sentence for each recipe and file that is left out.
-
-    Raises UsageError where the reference is not installed or reads no file, and where no recipe is
-    left.
+    `sizes` are `resized` and `cropped`, in pixels. Returns also the mean difference of each, of 255
+    levels, and what was left out and why. Raises UsageError where no recipe can be measured.
     """
-    made = partial(recipe_loader, resized=resized, cropped=cropped)
-
-    def loaded(name: str, samples: Sequence[Sample], size: int) -> dict[int, Pixels]:
-        """The images of an epoch, by their class, which tells them apart in any order."""
-        return {
-            int(label): image
-            for images, labels in made(name, samples, size, 0)
-            for image, label in zip(images.numpy(), labels, strict=True)
-        }
-
-    say(f"loading JPEGs with {REFERENCE}, which the others are compared with")
     left_out: list[str] = []
-    samples: list[Sample] = []
-    reference: list[Pixels] = []
-    for path in dict.fromkeys(paths[at * len(paths) // MOST_JPEGS] for at in range(MOST_JPEGS)):
+    pixels_differ: dict[str, float] = {}
+
+    def images_of(name: str, samples: Sequence[Any], what: str) -> dict[int, Any]:
+        """The images of an epoch, by their class; none where it fails, and `what` is left out."""
         try:
-            reference.append(loaded(REFERENCE, [(path, 0)], 1)[0])
-        except ModuleNotFoundError as error:  # noqa: PERF203 - each file by itself
-            raise UsageError(
-                f"the others are compared with {REFERENCE}, which is not installed; install it "
-                f"with: pip install {RECIPES[REFERENCE]}"
-            ) from error
-        except Exception as error:  # noqa: BLE001 - any error says that a file is broken
-            left_out.append(f"{Path(path).name} is left out: {in_words(error)}")
-        else:
-            samples.append((path, len(samples)))
-    if not samples:
-        raise UsageError(f"{REFERENCE} reads none of {len(paths)} JPEGs: {left_out[0]}")
-    repeated = samples * ceil(EPOCH_BATCHES * batch_size / len(samples))
-    loaders, pixels = {}, {}
+            images = {
+                int(label): np.asarray(image, np.int16)
+                for batch in recipe_loader(name, samples, batch_size, 0, **sizes)
+                for image, label in zip(*batch, strict=True)
+            }
+            if len(images) == len(samples):
+                return images
+            left_out.append(f"{what} is left out: it loads {len(images)} of {len(samples)} JPEGs")
+        except Exception as error:  # noqa: BLE001 - a library may raise anything
+            install = f"; pip install {RECIPES[name]}" * isinstance(error, ImportError)
+            left_out.append(f"{what} is left out: {in_words(error)}{install}")
+        return {}
+
+    expected: dict[int, Any] = {}
+    for number, path in enumerate(paths):
+        expected |= images_of(REFERENCE, [(path, number)], Path(path).name)
+    samples = [(paths[number], number) for number in expected]
     for name in names:
-        say(f"comparing the pixels of {name}")
-        try:
-            images = loaded(name, samples, batch_size)
-            if len(images) < len(samples):
-                counts = f"{len(images)} of {len(samples)}"
-                left_out.append(f"{name} is left out: it loads {counts} JPEGs")
-                continue
-            differ = [
-                np.abs(images[at].astype(np.int16) - image).mean()
-                for at, image in enumerate(reference)
-            ]
-            loaders[name] = made(name, repeated, batch_size, workers)
-            pixels[name] = float(np.mean(differ))
-        except ModuleNotFoundError:
-            left_out.append(f"{name} is not installed: pip install {RECIPES[name]}")
-        except Exception as error:  # noqa: BLE001 - a library may raise anything, the others go on
-            left_out.append(f"{name} is left out: {in_words(error)}")
-    if not loaders:
-        raise UsageError(f"no recipe can be measured: {'; '.join(left_out)}")
-    say(f"measuring {', '.join(loaders)} in turns")
-    comparison = compare_backends(
+        images = images_of(name, samples, name)
+        if images:
+            levels = [np.abs(images[number] - expected[number]) for number in images]
+            pixels_differ[name] = float(np.mean(levels))
+    if not pixels_differ:
+        raise UsageError(f"no recipe can be measured: {left_out[0]}")
+    again = list(islice(cycle(samples), EPOCH_BATCHES * batch_size))
+    loaders = {
+        name: recipe_loader(name, again, batch_size, workers, **sizes) for name in pixels_differ
+    }
+    report = compare_backends(
         loaders,
         step,
         batches=48,
         rounds=4,
         unit="images",
-        probes=("host",),
+        probes=["host"],
+        probe_interval_s=0.5,  # what a round begins with is no recipe's memory yet
         stages=False,
-        probe_interval_s=MEMORY_READ_S,
     )
-    return comparison, pixels, left_out
+    return report, pixels_differ, left_out
 
 
-def computing_step(seconds: float) -> Callable[[object], None]:
-    """A step of a fixed amount of work: on a CPU of its own it takes `seconds`, else longer."""
-    numbers = np.linspace(-1, 1, 1 << 16, dtype=np.float32)
-    out = np.empty_like(numbers)
+def computing_step(seconds: float) -> Callable[[object], object]:
+    """A training step that computes on one CPU: as much as takes so long while nothing else runs.
 
-    def compute(times: int) -> None:
-        for _ in range(times):
-            np.tanh(numbers, out=out)
-
-    fastest_s = min(timeit.repeat(lambda: compute(10), number=1, repeat=50)) / 10
-    times = max(1, round(seconds / fastest_s))
-    return lambda _batch: compute(times)
+    One that sleeps would not show that loaders take the CPU from it.
+    """
+    numbers = np.linspace(-1, 1, 4096)
+    each_s = min(timeit.repeat(lambda: np.tanh(numbers), number=100, repeat=20)) / 100
+    times = round(seconds / each_s)
+    return lambda _batch: deque(map(np.tanh, repeat(numbers, times)), 0)

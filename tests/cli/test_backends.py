@@ -33,13 +33,13 @@ measured of each.
 pillow, simplejpeg: The loader's prefetch depth is not known: if it prefetches, real blocks begin
 with a queue that ideal blocks have filled, and more time is lost than reported.
 
-6 of 6 JPEGs in photographs, again and again, in batches of 4 by 2 workers.
-The step computes for 10ms on one CPU.
-Pixels differ from pillow's, of 255 levels on average, by: simplejpeg 2.8.
-simplejpeg: more than 2, so training sees other pixels.
+6 of 6 JPEGs in photographs, again and again.
+Batches of 4, by 2 workers; the step computes for 10ms.
+simplejpeg: 2.8 of 255 levels from pillow's pixels, so training sees other pixels.
 dali is not installed: pip install torch nvidia-dali-cuda120
 Figure written to figure.png
 """
+SAID = "loadeval: comparing the pixels and the speed of pillow, simplejpeg, dali"
 run = runner("backends", columns=100)
 
 
@@ -88,7 +88,7 @@ ONLY = [word for name in ("pillow", "simplejpeg", "dali") for word in ("--only",
 def test_what_is_printed(folder: str) -> None:
     """The fastest, a table, whose pixels differ, and what is not installed."""
     code, out, err = run(folder, *ONLY, "--step", "10ms", "--batch-size", 4, "-o", "figure.png")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, f"{SAID}\n")
     assert out == PRINTED
 
 
@@ -98,7 +98,7 @@ def test_the_code_of_the_fastest_is_all_that_stdout_has(folder: str) -> None:
     code, out, err = run(folder, *ONLY, "--step", "10ms", "--code")
     assert code == 0
     assert out == recipe_code("simplejpeg", 256, 224)
-    assert err.startswith("simplejpeg trains fastest: 2.00x")
+    assert err.startswith(f"{SAID}\nsimplejpeg trains fastest: 2.00x")
 
 
 @pytest.mark.parametrize(
