@@ -72,9 +72,10 @@ class Columns:
 
     def by(self, name: str) -> list[tuple[int, Columns]]:
         """Each value of the column of that name, in order, with its rows."""
-        column = self._arrays[name]
-        values: list[int] = np.unique(column).tolist()
-        return [(value, self.take(column == value)) for value in values]
+        order = np.argsort(self[name], kind="stable")
+        values, starts = np.unique(self[name][order], return_index=True)
+        rows = np.split(order, starts[1:]) if len(order) else []
+        return [(value, self.take(each)) for value, each in zip(values.tolist(), rows, strict=True)]
 
     def replace(self, **columns: npt.ArrayLike) -> Columns:
         """The same with other, or more, columns."""

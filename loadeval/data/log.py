@@ -35,6 +35,8 @@ MOST_TOLD = 3
 LOG_START = b'{"type":'
 PART_BYTES = 1_000_000
 """So much of a log is decoded at a time, so that a long one is not held in memory as objects."""
+LARGEST_METRICS_BYTES = 1_000_000_000
+"""That is more than ten million batches; a sparse file that begins as one may have a terabyte."""
 LONGEST_LINE_BYTES = 100_000_000
 """No line of a log is longer; without a bound, a file without line ends would fill memory."""
 
@@ -178,7 +180,8 @@ def read_run(path: str | os.PathLike[str]) -> Run:
                 reader.add(texts)
             return reader.run()
         # What is no JSON object, as an image of a disk, is not read into memory.
-        text = start + file.read() if start.lstrip().startswith(b"{") else start
+        more = LARGEST_METRICS_BYTES if start.lstrip().startswith(b"{") else 0
+        text = start + file.read(more)
     try:
         metrics = msgspec.json.decode(text, type=_MetricsFile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

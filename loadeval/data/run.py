@@ -229,6 +229,10 @@ def _floats(values: Sequence[float | None]) -> Values:
     return np.array(values, dtype=np.float64)
 
 
+SPARSEST = 100
+"""A table has no more places than so many for each value: a small file could fill memory."""
+
+
 def readings_of(
     lines: Sequence[Readings],
 ) -> tuple[dict[tuple[str, str], Columns], dict[tuple[str, str], str]]:
@@ -240,7 +244,14 @@ def readings_of(
         values = {name: _floats(each) for name, each in line.values.items()}
         parts[key].append(Columns({"time_ns": column_of(line.time_ns), **values}))
         missing[key] = line.missing
-    return (
-        {key: Columns.concat(of_subject) for key, of_subject in parts.items()},
-        {key: why for key, why in missing.items() if why is not None},
-    )
+    readings = {}
+    for key, of_subject in parts.items():
+        names, rows = (
+            {name for part in of_subject for name in part.names},
+            sum(map(len, of_subject)),
+        )
+        if len(names) * rows > SPARSEST * sum(len(part.names) * len(part) for part in of_subject):
+            missing[key] = f"nearly all of its {len(names) - 1} quantities are unknown at any time"
+        else:
+            readings[key] = Columns.concat(of_subject)
+    return readings, {key: why for key, why in missing.items() if why is not None}

@@ -20,6 +20,9 @@ def test_rows_are_taken_by_mask_number_and_value() -> None:
     assert TABLE.take(slice(1, None)).epoch.tolist() == [0, 1]
     assert TABLE.where(epoch=0, wait_ns=5).share.tolist() == [0.5]
     assert [(value, len(rows)) for value, rows in TABLE.by("epoch")] == [(0, 2), (1, 1)]
+    mixed = TABLE.replace(epoch=[1, 0, 1])
+    assert [rows.wait_ns.tolist() for _, rows in mixed.by("epoch")] == [[-1], [5, 7]]
+    assert TABLE.take(slice(0)).by("epoch") == []
 
 
 def test_nothing_in_it_can_be_changed() -> None:
