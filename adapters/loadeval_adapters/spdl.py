@@ -109,9 +109,9 @@ class SPDLAdapter(IterableAdapter):
         )
 
     def _with_queues(self, info: LoaderInfo, operations: Operations, buffer: int) -> LoaderInfo:
-        """How many batches get ready while nobody takes any, with samples of others, and their size.
+        """How many batches get ready while nobody takes any, and how many samples each has.
 
-        `operations` have how many items each holds, and joins (0: it passes them on), source first.
+        `operations` have how many items each holds, and joins (0: passes on), source first.
         """
         batches, samples = Fraction(buffer + 1), 1  # the sink holds one that has no room
         for holds, joins in reversed(operations):
