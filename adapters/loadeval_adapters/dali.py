@@ -1,222 +1,72 @@
-"""DALI: its iterators for PyTorch, pipelines by themselves, and the dynamic mode."""
+# ruff: noqa: SLF001 - DALI keeps what an iterator or a reader was made with under private names alone
+"""NVIDIA DALI: its iterators, pipelines without one, and the dynamic mode."""
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
+from nvidia.dali.types import to_numpy_type
 
-from loadeval import IterableAdapter, LoaderInfo, LoaderStages, UsageError, Watch
+from loadeval import (
+    IterableAdapter,
+    LoaderInfo,
+    LoaderStages,
+    UsageError,
+    Watch,
+)
 from loadeval_adapters.notes import NotTimed
 
-UNTOLD = (
+NOT_TIMED = (
     "DALI tells the times of its operators only to Nsight Systems: run nsys profile -t nvtx,cuda "
     "python train.py; the CPU use of its threads is among the readings of this run"
 )
-OF_PYTHON = (
-    "this pipeline calls Python functions, or is fed from Python, which DALI does not serialise; "
-    "change {} where it is made"
+PYTHON_INSIDE = (
+    "this DALI pipeline calls Python functions, or is fed from Python, and DALI serialises neither "
+    "to build the pipeline again; change its settings where it is made"
 )
-OF_PIPELINE = (
-    *("device_id", "seed", "exec_pipelined", "exec_async", "exec_dynamic"),
-    *("stream_policy", "concurrency", "set_affinity", "enable_memory_stats"),
+FED = re.compile(rb"\n[\x00-\x7f](ExternalSource|\w*inputs__)")
+"""Finds, in a serialised pipeline, an operator whose data are not serialised with it."""
+KEPT = (
+    "device_id",
+    "seed",
+    "exec_pipelined",
+    "exec_async",
+    "exec_dynamic",
+    "stream_policy",
+    "concurrency",
+    "set_affinity",
+    "enable_memory_stats",
 )
-"""Arguments of a pipeline that it keeps under their names."""
+"""Arguments of a Pipeline that are properties of it, beside those that can be changed."""
+NAMES = {"num_workers": "num_threads", "prefetch_depth": "prefetch_queue_depth"}
 
 
-class DALIAdapter(IterableAdapter):
-    """DALI's iterators, which cannot end an epoch early: the next one goes on where it was left.
+class UntimedAdapter(IterableAdapter):
+    """What all of DALI's loaders have in common.
 
-    Each batch is a list with a dict for each pipeline.
-    """
-
-    watch: ClassVar[Watch] = Watch(
-        classes={"nvidia.dali.plugin.base_iterator": ("_DaliBaseIterator",)},
-        inside=("nvidia.dali",),
-    )
-    setting_names: ClassVar[Mapping[str, str]] = {
-        "num_workers": "num_threads",
-        "prefetch_depth": "prefetch_queue_depth",
-    }
-    distributions = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")
-    _is_stacked = False
-
-    def samples(self, batch: Any) -> int | None:
-        """The samples of all pipelines, where each has a dict; for JAX several are stacked."""
-        if not isinstance(batch, list):
-            return None if self._is_stacked else super().samples(batch)
-        counts = [
-            next((len(output) for output in part.values() if _has_rows(output)), None)
-            for part in batch
-        ]
-        return None if None in counts else sum(filter(None, counts))
-
-    def describe(self, loader: Any) -> LoaderInfo:
-        """Threads, queue, samples of a batch and device, of all pipelines together.
-
-        By default DALI has prepared a batch when the iterator is made.
-        """
-        pipelines = _pipelines(loader)
-        self._is_stacked = len(pipelines) > 1 and getattr(loader, "_sharding", loader) is None
-        is_ready = loader._first_batch is not None or not all(each.empty() for each in pipelines)  # noqa: SLF001 - nothing public tells
-        info = _described(super().describe(loader), pipelines, ready_batches=int(is_ready))
-        # Where the last batch is filled with the next epoch's samples, that may be shorter.
-        reads_ahead = loader._last_batch_policy.name == "FILL" and not loader._last_batch_padded  # noqa: SLF001 - the same
-        length = None if reads_ahead and loader._ever_consumed else info.length  # noqa: SLF001 - the same
-        # An iterator asks for the next batch before it hands out one.
-        return replace(info, length=length, prefetch_depth=(info.prefetch_depth or 0) + 1)
-
-    def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - no loader of DALI's tells
-        """What says that operators cannot be timed."""
-        return NotTimed(UNTOLD)
-
-    def tunable(self, loader: Any) -> Mapping[str, Any]:
-        """Threads and queue of an iterator of DALI's own class over pipelines without Python."""
-        pipelines = _pipelines(loader)
-        is_torchs = type(loader).__init__.__module__ == "nvidia.dali.plugin.pytorch"
-        can_be_made = is_torchs and None not in map(_serialised, pipelines)
-        return _settings(pipelines[0]) if can_be_made else {}
-
-    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
-        """An iterator over pipelines that DALI has serialised and made again."""
-        present = self.tunable(loader)
-        if None in map(_serialised, _pipelines(loader)):
-            raise UsageError(OF_PYTHON.format(", ".join(settings)))
-        if not present or settings.keys() - present:
-            return super().reconfigured(loader, settings)
-        has, names = vars(loader), list(inspect.signature(type(loader)).parameters)
-        given = {name: has.get(name, has.get(f"_{name}")) for name in names}
-        given["pipelines"] = [_made_again(pipeline, settings) for pipeline in _pipelines(loader)]
-        if given["reader_name"]:  # which tells these
-            given |= {"size": -1, "last_batch_padded": False}
-        if "output_types" in given:
-            given["output_types"] = has["_outputs_types"]
-        return type(loader)(**{name: value for name, value in given.items() if value is not None})
-
-
-def _pipelines(loader: Any) -> list[Any]:
-    """The pipelines of an iterator; none of another loader."""
-    pipelines = getattr(loader, "_pipes", None)
-    return pipelines if isinstance(pipelines, list) else []
-
-
-def _serialised(pipeline: Any) -> bytes | None:
-    """What DALI can make `pipeline` again from; None if it calls Python, or is fed from it."""
-    try:
-        graph: bytes = pipeline._pipe.SerializeToProtobuf()  # noqa: SLF001 - serialize() fails once deserialised
-    except RuntimeError:
-        return None
-    return None if b"ExternalSource" in graph or b"inputs__" in graph else graph
-
-
-def _settings(pipeline: Any) -> dict[str, Any]:
-    """What can be changed of a pipeline, as it is given when one is made."""
-    depth = pipeline.cpu_queue_size
-    if pipeline.exec_separated:
-        depth = {"cpu_size": depth, "gpu_size": pipeline.gpu_queue_size}
-    queue = {"prefetch_queue_depth": depth} if pipeline.exec_pipelined else {}
-    return {"num_threads": pipeline.num_threads, **queue}
-
-
-def _made_again(pipeline: Any, settings: Mapping[str, Any]) -> Any:
-    present = {name: getattr(pipeline, name) for name in OF_PIPELINE if hasattr(pipeline, name)}
-    kind: Any = Pipeline  # whose deserialize() would forget the executor
-    again = kind(pipeline.max_batch_size, **{**present, **_settings(pipeline), **settings})
-    again.deserialize_and_build(_serialised(pipeline))
-    return again
-
-
-def _has_rows(output: Any) -> bool:
-    """Whether each sample has a place in it: a sparse tensor has none for those at its end."""
-    is_dense = len(getattr(output, "shape", ())) > 0 and not getattr(output, "is_sparse", False)
-    return isinstance(output, list) or is_dense
-
-
-def _described(info: LoaderInfo, pipelines: Sequence[Any], **more: Any) -> LoaderInfo:
-    """`prefetch_depth` is how many batches are ready beside the one that was last asked for."""
-    devices = {"cpu" if each.device_id is None else f"cuda:{each.device_id}" for each in pipelines}
-    depths = [max(p.cpu_queue_size, p.gpu_queue_size) * p.exec_pipelined for p in pipelines]
-    return replace(
-        info,
-        workers=sum(pipeline.num_threads for pipeline in pipelines),
-        prefetch_depth=max(*depths, 1) - 1,
-        batch_size=sum(pipeline.max_batch_size for pipeline in pipelines),
-        device=", ".join(sorted(devices)),
-        pinned=False if devices == {"cpu"} else None,
-        **more,
-    )
-
-
-class DALIPipelineAdapter(DALIAdapter):
-    """A Pipeline by itself: an epoch is that of its readers, or ends with an external source.
-
-    Its batches are the tuples of TensorLists that `run()` returns; without the dynamic executor
-    each is overwritten by the next one. An epoch that was broken off goes on.
+    None can go back to the start of an epoch: after a `break` the next one is the remainder, as
+    without loadeval. Readers cannot seek, a checkpoint can be restored only before a pipeline is
+    built, and reading on to the end would take as long as the epoch.
     """
 
     watch = Watch(classes={}, inside=("nvidia.dali",))
+    distributions = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")
 
-    def epoch(self, loader: Any) -> Iterator[Any]:
-        """As many runs as an epoch has; raises UsageError where that is not clear."""
-        batches = _epoch_batches(loader)
-        if loader.empty():  # else the end of an epoch that was broken off would be lost
-            loader.reset()
-        return _calls(loader.run, batches)
-
-    def samples(self, batch: Any) -> int | None:
-        """The samples of the first output."""
-        return len(next(map(_shapes, _outputs(batch)), ())) or None
-
-    def nbytes(self, batch: Any) -> int | None:
-        """The bytes of all outputs, without padding."""
-        return sum(map(_nbytes, _outputs(batch))) or None
-
-    def keep(self, batch: Any) -> Any:
-        """Copies of all outputs, computed where that was deferred."""
-        if isinstance(batch, dict):
-            return {name: _copied(output) for name, output in batch.items()}
-        return tuple(map(_copied, batch)) if isinstance(batch, tuple) else _copied(batch)
-
-    def describe(self, loader: Any) -> LoaderInfo:
-        """Threads, queue, samples of a batch, and the length of its readers' epoch."""
-        info = IterableAdapter.describe(self, loader)
-        info = _described(info, [loader], length=_epoch_batches(loader))
-        return replace(info, ready_batches=0 if loader.empty() else info.prefetch_depth)
+    def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - the same for all
+        """Says once that DALI's operators are not timed."""
+        return NotTimed(NOT_TIMED)
 
 
-class DALIDynamicAdapter(DALIPipelineAdapter):
-    """Readers of the dynamic mode, of which each epoch goes on with a shard; and sources."""
-
-    setting_names: ClassVar[Mapping[str, str]] = {}
-
-    def epoch(self, loader: Any) -> Iterator[Any]:
-        """`next_epoch()` of a reader; of a source all that it gives until it ends."""
-        return loader.next_epoch() if hasattr(loader, "next_epoch") else _calls(loader)
-
-    def describe(self, loader: Any) -> LoaderInfo:
-        """The queue of a reader, and the length of its epochs where they have one length."""
-        info = IterableAdapter.describe(self, loader)
-        has = vars(loader)
-        if "_init_args" not in has:
-            return info
-        size, shards, length = has["_batch_size"], has["_num_shards"], None
-        if size and (shards == 1 or has["_stick_to_shard"]):
-            samples, shard = loader.get_metadata()["epoch_size_padded"], has["_shard_id"]
-            of_shard = samples * (shard + 1) // shards - samples * shard // shards
-            length = math.ceil(of_shard / size)
-        depth = has["_init_args"].get("prefetch_queue_depth") or 1
-        return replace(info, workers=1, prefetch_depth=depth, batch_size=size, length=length)
-
-
-def _calls(next_batch: Callable[[], Any], batches: int | None = None) -> Iterator[Any]:
-    """What so many calls return; None: until StopIteration."""
+def _calls(next_batch: Callable[[], Any], batches: int | None) -> Iterator[Any]:
+    """An epoch of as many calls; None: until StopIteration."""
     try:
         for _ in count() if batches is None else range(batches):
             yield next_batch()
@@ -224,47 +74,275 @@ def _calls(next_batch: Callable[[], Any], batches: int | None = None) -> Iterato
         return
 
 
-def _epoch_batches(pipeline: Any) -> int | None:
-    """The batches of an epoch of the pipeline's readers; None if it has none.
+def _batches_ahead(pipeline: Any) -> int:
+    """How many batches a pipeline has ready beside the one that it was last asked for."""
+    deepest: int = max(pipeline.cpu_queue_size, pipeline.gpu_queue_size)
+    return deepest - 1 if pipeline.exec_pipelined else 0
 
-    Raises UsageError if they disagree.
+
+def _device_of(pipeline: Any) -> str:
+    return "cpu" if pipeline.device_id is None else f"cuda:{pipeline.device_id}"
+
+
+class DALIAdapter(UntimedAdapter):
+    """Serves the epochs of an iterator. One without `size` and `reader_name` has no length."""
+
+    watch = Watch(
+        classes={"nvidia.dali.plugin.base_iterator": ("_DaliBaseIterator",)},
+        inside=("nvidia.dali",),
+    )
+    setting_names = NAMES
+    _stacked = False
+
+    def samples(self, batch: Any) -> int | None:
+        """The samples of all pipelines together: for PyTorch, each has a dict in a list."""
+        if not isinstance(batch, list):  # for JAX the arrays of several pipelines are stacked
+            return None if self._stacked else super().samples(batch)
+        counts = [_samples_in(outputs) for outputs in batch]
+        return None if None in counts else sum(filter(None, counts))
+
+    def describe(self, loader: Any) -> LoaderInfo:
+        """Threads, queue and batch size of all its pipelines together.
+
+        `ready_batches` is 1 where DALI has prepared a batch, or has begun to: by default it does
+        when the iterator is made.
+        """
+        info, pipelines = super().describe(loader), loader._pipes
+        self._stacked = len(pipelines) > 1 and getattr(loader, "_sharding", loader) is None
+        ready = loader._first_batch is not None or not all(each.empty() for each in pipelines)
+        devices = list(dict.fromkeys(map(_device_of, pipelines)))
+        # Where the last batch is filled with the next epoch's samples, that may be shorter.
+        carries_over = loader._last_batch_policy.name == "FILL" and not loader._last_batch_padded
+        has_length = loader.size >= 0 and not (carries_over and loader._ever_consumed)
+        return replace(
+            info,
+            workers=sum(each.num_threads for each in pipelines),
+            # An iterator asks for the next batch before it hands out one.
+            prefetch_depth=1 + max(map(_batches_ahead, pipelines)),
+            batch_size=loader.batch_size * len(pipelines),
+            pinned=False if devices == ["cpu"] else None,
+            device=", ".join(devices),
+            length=info.length if has_length else None,
+            ready_batches=int(ready),
+        )
+
+    def tunable(self, loader: Any) -> Mapping[str, Any]:
+        """Threads and queue of the first pipeline of an iterator for PyTorch, or nothing.
+
+        Nothing where Python functions are in a pipeline, or feed it, and of a class with a
+        constructor of its own.
+        """
+        try:
+            for pipeline in loader._pipes:
+                _serialised(pipeline)
+        except UsageError:
+            return {}
+        is_torchs = _constructor(loader).__module__ == "nvidia.dali.plugin.pytorch"
+        return _settings(loader._pipes[0]) if is_torchs else {}
+
+    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
+        """An iterator over new pipelines, all with `settings`, at the start of their data."""
+        graphs = [_serialised(pipeline) for pipeline in loader._pipes]
+        if not settings.keys() <= self.tunable(loader).keys():
+            return super().reconfigured(loader, settings)
+        pipelines = []
+        for pipeline, graph in zip(loader._pipes, graphs, strict=True):
+            # Pipeline.deserialize() would forget the executor.
+            kept = {name: getattr(pipeline, name) for name in KEPT if hasattr(pipeline, name)}
+            kept["enable_checkpointing"] = pipeline._enable_checkpointing
+            chosen = {**kept, **_settings(pipeline), **settings}
+            made = Pipeline(pipeline.max_batch_size, **chosen)  # type: ignore[no-untyped-call]  # DALI's
+            made.deserialize_and_build(graph)  # type: ignore[no-untyped-call]  # DALI's
+            pipelines.append(made)
+        given = {
+            "auto_reset": loader._auto_reset,
+            "last_batch_policy": loader._last_batch_policy,
+            "prepare_first_batch": loader._prepare_first_batch,
+        }
+        if loader._reader_name:
+            given["reader_name"] = loader._reader_name
+        else:
+            given |= {"size": loader._size, "last_batch_padded": loader._last_batch_padded}
+        for name, attribute in (("output_map", "output_map"), ("output_types", "_outputs_types")):
+            if name in inspect.signature(_constructor(loader).__init__).parameters:
+                given[name] = getattr(loader, attribute)
+        return type(loader)(pipelines, **given)
+
+
+def _constructor(loader: Any) -> Any:
+    """The class that defines the constructor of `loader`."""
+    return next(kind for kind in type(loader).__mro__ if "__init__" in vars(kind))
+
+
+def _serialised(pipeline: Any) -> bytes:
+    """What DALI can rebuild `pipeline` from. Raises UsageError if it cannot."""
+    try:
+        graph: bytes = pipeline._pipe.SerializeToProtobuf()  # serialize() fails once deserialised
+    except RuntimeError as error:  # a Python function is one of the operators
+        raise UsageError(PYTHON_INSIDE) from error
+    if FED.search(graph):
+        raise UsageError(PYTHON_INSIDE)
+    return graph
+
+
+def _settings(pipeline: Any) -> dict[str, Any]:
+    """The settings that can be changed, as the user writes them."""
+    depth = pipeline.cpu_queue_size
+    if pipeline.exec_separated:
+        depth = {"cpu_size": depth, "gpu_size": pipeline.gpu_queue_size}
+    queue = {"prefetch_queue_depth": depth} if pipeline.exec_pipelined else {}
+    return {"num_threads": pipeline.num_threads, **queue}
+
+
+def _samples_in(outputs: dict[str, Any]) -> int | None:
+    for output in outputs.values():
+        if isinstance(output, list):  # of DALIRaggedIterator: a tensor for each sample
+            return len(output)
+        # A sparse tensor has no rows for samples at its end that are empty.
+        if len(output.shape) > 0 and not getattr(output, "is_sparse", False):
+            return int(output.shape[0])
+    return None
+
+
+class DALIPipelineAdapter(UntimedAdapter):
+    """Runs a pipeline for as many batches as its reader's epoch has, or until a source ends.
+
+    A batch is what `run()` returns, a tuple of TensorLists. The reader's epoch is that of its
+    shard, the last batch included, which the reader fills. Without a reader, and with a source
+    that does not end, it is endless.
     """
-    batches = {}
+
+    setting_names = NAMES
+
+    def epoch(self, loader: Any) -> Iterator[Any]:
+        """The outputs of as many runs as an epoch has; a source that has ended begins anew."""
+        batches = _batches_in_an_epoch(loader)
+        if loader.empty():  # else the reset would lose the end of an epoch that was broken off
+            loader.reset()
+        return _calls(loader.run, batches)
+
+    def samples(self, batch: Any) -> int | None:
+        """The length of the first TensorList."""
+        return len(batch[0]) if batch else None
+
+    def nbytes(self, batch: Any) -> int | None:
+        """Bytes of all TensorLists, without padding."""
+        total = 0
+        for tensors in batch:
+            itemsize = np.dtype(to_numpy_type(tensors.dtype)).itemsize  # type: ignore[no-untyped-call]  # DALI's
+            total += itemsize * sum(map(math.prod, tensors.shape()))
+        return total or None
+
+    def keep(self, batch: Any) -> Any:
+        """TensorLists of their own memory: `exec_dynamic=False` overwrites those of a run."""
+        return tuple(type(tensors)(list(tensors), tensors.layout()) for tensors in batch)
+
+    def describe(self, loader: Any) -> LoaderInfo:
+        """Threads, queue and batch size; builds the pipeline where that is still to be done."""
+        length = _batches_in_an_epoch(loader)
+        return replace(
+            super().describe(loader),
+            workers=loader.num_threads,
+            prefetch_depth=_batches_ahead(loader),
+            batch_size=loader.max_batch_size,
+            pinned=False if loader.device_id is None else None,
+            device=_device_of(loader),
+            length=length,
+            ready_batches=0 if loader.empty() else _batches_ahead(loader),
+        )
+
+
+def _batches_in_an_epoch(pipeline: Any) -> int | None:
+    per_reader = {}
     for name, meta in pipeline.reader_meta().items():
         shard = math.ceil(meta["epoch_size"] / meta["number_of_shards"])
-        batches[name] = math.ceil(shard / pipeline.max_batch_size)
-    if len(set(batches.values())) > 1:
-        each = ", ".join(f"{name} {count}" for name, count in batches.items())
+        per_reader[name] = math.ceil(shard / pipeline.max_batch_size)
+    if len(set(per_reader.values())) > 1:
+        shown = ", ".join(f"{name} {batches}" for name, batches in per_reader.items())
         raise UsageError(
-            f"the readers of this pipeline have epochs of different lengths, in batches ({each}), "
-            "so nobody knows what an epoch is; wrap a DALIGenericIterator with reader_name="
+            f"the pipeline's readers differ in batches per epoch ({shown}): expected one length; "
+            "wrap a DALIGenericIterator with reader_name=, or a callable that yields pipe.run() "
+            "as often as your epoch has batches"
         )
-    return next(iter(batches.values()), None)
+    return next(iter(per_reader.values()), None)
 
 
-def _outputs(batch: Any) -> Sequence[Any]:
-    outputs = tuple(batch.values()) if isinstance(batch, dict) else batch
-    return outputs if isinstance(outputs, tuple) else (outputs,)
+class DALIDynamicAdapter(UntimedAdapter):
+    """Calls `next_epoch()` of a reader for each epoch, and an ExternalSource for each batch.
+
+    A reader's batches have the size that it was made with, `max_batch_size`; without one it
+    hands out single samples. What a training loop then makes of them, decoding above all, is its
+    step: to have that counted as loading, wrap a generator function that does it.
+    """
+
+    def __init__(self) -> None:
+        from nvidia.dali.experimental import dynamic  # noqa: PLC0415 - older versions have none
+
+        self._dynamic = dynamic
+
+    def epoch(self, loader: Any) -> Iterator[Any]:
+        """The next epoch of a reader; a source until it raises StopIteration."""
+        if hasattr(loader, "next_epoch"):
+            return iter(loader.next_epoch())
+        if callable(loader):  # an ExternalSource
+            return _calls(loader, None)
+        return super().epoch(loader)  # neither a reader nor a source, but in its package
+
+    def samples(self, batch: Any) -> int | None:
+        """The batch size of the first output; 1 for single samples."""
+        for output in self._outputs(batch):
+            return int(output.batch_size) if isinstance(output, self._dynamic.Batch) else 1
+        return super().samples(batch)
+
+    def nbytes(self, batch: Any) -> int | None:
+        """Bytes of all outputs."""
+        total = 0
+        for output in self._outputs(batch):
+            shapes = output.shape if isinstance(output, self._dynamic.Batch) else [output.shape]
+            total += int(output.dtype.bytes) * sum(map(math.prod, shapes))
+        return total or super().nbytes(batch)
+
+    def keep(self, batch: Any) -> Any:
+        """Evaluated copies of all outputs, on their device."""
+        if not self._outputs(batch):
+            return super().keep(batch)
+        if isinstance(batch, dict):
+            return {name: self._owned(output) for name, output in batch.items()}
+        return tuple(map(self._owned, batch)) if isinstance(batch, tuple) else self._owned(batch)
+
+    def describe(self, loader: Any) -> LoaderInfo:
+        """A reader's batch size and queue, and its length where that is the same for all epochs."""
+        info = super().describe(loader)
+        if not hasattr(loader, "next_epoch"):
+            return info
+        ahead = loader._init_args.get("prefetch_queue_depth")
+        return replace(
+            info,
+            workers=1,  # a reader reads ahead in a thread of its own
+            prefetch_depth=1 if ahead is None else ahead,
+            batch_size=loader._batch_size,
+            length=_reader_length(loader),
+        )
+
+    def _outputs(self, batch: Any) -> list[Any]:
+        """The Batches and Tensors of a batch; empty if it is of another kind."""
+        outputs = tuple(batch.values()) if isinstance(batch, dict) else batch
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        kinds = (self._dynamic.Batch, self._dynamic.Tensor)
+        return list(outputs) if all(isinstance(output, kinds) for output in outputs) else []
+
+    def _owned(self, output: Any) -> Any:
+        if isinstance(output, self._dynamic.Batch):
+            return self._dynamic.batch(output)
+        return self._dynamic.tensor(output).evaluate()
 
 
-def _shapes(output: Any) -> Sequence[Sequence[int]]:
-    """The shape of each sample of an output; of the dynamic mode without computing it."""
-    shape = output.shape() if callable(output.shape) else output.shape
-    return shape if isinstance(shape, list) else [shape]
-
-
-def _nbytes(output: Any) -> int:
-    numbers: Any = types
-    kind = output.dtype
-    itemsize = getattr(kind, "bytes", None) or np.dtype(numbers.to_numpy_type(kind)).itemsize
-    return int(itemsize) * sum(map(math.prod, _shapes(output)))
-
-
-def _copied(output: Any) -> Any:
-    """Of its own memory, which the executor that is not dynamic would overwrite."""
-    if not hasattr(output, "evaluate"):
-        return type(output)(list(output), output.layout())
-    from nvidia.dali.experimental import dynamic  # noqa: PLC0415 - older versions have none
-
-    is_batch = isinstance(output, dynamic.Batch)
-    return dynamic.batch(output) if is_batch else dynamic.tensor(output).evaluate()
+def _reader_length(reader: Any) -> int | None:
+    """Batches of a reader's shard; None where epochs go on to other shards, or it has no size."""
+    meta = reader.get_metadata() if reader._batch_size else {}  # it fixes the size of batches
+    if not meta or (meta["number_of_shards"] > 1 and not meta["stick_to_shard"]):
+        return None
+    shard, shards, size = meta["shard_id"], meta["number_of_shards"], meta["epoch_size_padded"]
+    samples = size * (shard + 1) // shards - size * shard // shards
+    batches: int = math.ceil(samples / reader._batch_size)
+    return batches

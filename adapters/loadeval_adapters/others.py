@@ -83,8 +83,8 @@ class GrainAdapter(OtherAdapter):
         steps, ahead = [], [getattr(loader, "_dataset", loader)]
         while ahead:
             step = ahead[0]
-            is_one = len(ahead) == 1 or all(type(each).__name__ in PARALLEL for each in ahead)
-            if not is_one or not hasattr(step, "parents"):
+            kinds = {type(each).__name__ for each in ahead[1:]}
+            if not hasattr(step, "parents") or kinds - PARALLEL:
                 return {"length": None}  # a mixture, or an iterator
             steps.append(step)
             ahead = [*step.parents, *getattr(step, "_datasets", ())]
@@ -222,8 +222,8 @@ class WebDatasetAdapter(OtherAdapter):
     def samples(self, batch: Any) -> int | None:
         """By the keys of samples, where it has some."""
         keys = batch.get("__key__") if isinstance(batch, dict) else None
-        if keys is not None:
-            return 1 if isinstance(keys, str) else len(keys)
+        if isinstance(keys, (list, tuple)):
+            return len(keys)
         return 1 if self._batch_size == 1 else IterableAdapter.samples(self, batch)
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:
@@ -316,21 +316,17 @@ class NodesAdapter(ResumableAdapter):
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:
         """Stop what the nodes have started; each begins anew when it is reset."""
         super().release(loader, epoch)
-        nodes = [loader]
-        for node in nodes:  # to which those that it holds are added
-            for value in list(vars(node).values()):
-                parts = list(value.values()) if isinstance(value, dict) else [value]
-                nodes += [part for part in parts if _is_node(part) and not _is_in(part, nodes)]
-            if hasattr(node, "iterable") and hasattr(node._it, "__next__"):  # noqa: SLF001 - nothing public has it
-                adapter_for(node.iterable).release(node.iterable, node._it)  # noqa: SLF001 - the same
-        for node in nodes:
+        nodes: dict[int, Any] = {}
+        waiting = [loader]
+        while waiting:
+            part = waiting.pop()
+            is_node = type(part).__module__.startswith("torchdata.nodes")
+            if is_node and id(part) not in nodes:
+                nodes[id(part)] = part
+                for held in getattr(part, "__dict__", {}).values():
+                    waiting += held.values() if isinstance(held, dict) else [held]
+        for node in nodes.values():
+            if hasattr(getattr(node, "iterable", None), "batch_sampler"):
+                adapter_for(node.iterable).release(node.iterable, node._it)  # noqa: SLF001 - nothing public has it
             if hasattr(node, "_shutdown"):
                 node._shutdown()  # noqa: SLF001 - nothing public stops it
-
-
-def _is_node(part: Any) -> bool:
-    return type(part).__module__.startswith("torchdata.nodes") and hasattr(part, "__dict__")
-
-
-def _is_in(node: Any, nodes: list[Any]) -> bool:
-    return any(node is other for other in nodes)
