@@ -1,10 +1,10 @@
-"""torchdata's StatefulDataLoader: torch's DataLoader with a state of its own."""
+"""torchdata: what has a state that a training saves, and its StatefulDataLoader."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from loadeval import LoaderInfo
 from loadeval_adapters.others import ResumableAdapter
@@ -12,16 +12,10 @@ from loadeval_adapters.torch import PyTorchAdapter
 
 
 class StatefulDataLoaderAdapter(ResumableAdapter, PyTorchAdapter):
-    """A DataLoader whose `state_dict()` tells where in its epoch it is.
-
-    In `log` mode nothing is read ahead of the training loop: `evaluator.state_dict()` is exact
-    in the midst of an epoch, and so is `evaluator.load_state_dict(state)`. In `alternate` mode
-    batches are read ahead, of which a LoadevalWarning tells when the first epoch begins. In
-    `replay` mode the loader stays where it was before batches were kept.
-    """
+    """A DataLoader that may have begun its next epoch, for it was asked for its state."""
 
     watch = replace(PyTorchAdapter.watch, inside=("torch.utils.data", "torchdata"))
-    distributions = ("torch", "torchdata")
+    distributions: ClassVar[tuple[str, ...]] = ("torch", "torchdata")
     _began_from: dict[str, Any] | None = None
 
     def epoch(self, loader: Any) -> Iterator[Any]:
@@ -30,12 +24,12 @@ class StatefulDataLoaderAdapter(ResumableAdapter, PyTorchAdapter):
         return super().epoch(loader)
 
     def describe(self, loader: Any) -> LoaderInfo:
-        """What a DataLoader has; the queue is full if a first `state_dict()` started workers."""
+        """As a DataLoader's; its workers load for the epoch to come once the state was asked."""
         info = super().describe(loader)
-        is_started = getattr(loader, "_initial_iter_for_state_dict", False)
-        return replace(info, ready_batches=info.prefetch_depth if is_started else 0)
+        has_begun = getattr(loader, "_initial_iter_for_state_dict", False)
+        return replace(info, ready_batches=info.prefetch_depth) if has_begun else info
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:
-        """Stop all workers; a state that `epoch` began from is to be loaded again."""
+        """Stop all workers; a state that the epoch began from is to be loaded again."""
         super().release(loader, epoch)
         loader.load_state_dict(loader.next_iter_state or self._began_from or {})

@@ -56,7 +56,7 @@ def lines_of(run: Run, operator: str) -> list[OperatorTimes]:
 
 
 def total(run: Run, operator: str, field: str) -> int:
-    return sum(getattr(times, field) for times in lines_of(run, operator))
+    return sum(getattr(times, field) or 0 for times in lines_of(run, operator))
 
 
 def echo(item: Any) -> Any:
