@@ -26,7 +26,7 @@ from loadeval.estimate.gap import gap
 from loadeval.estimate.stats import Estimate, student
 from loadeval.estimate.steady import closed_steps
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.launch.command import POLL_S, ServedBatches, run, why_nothing
+from loadeval.launch.command import ServedBatches, run, why_nothing
 from loadeval.launch.settings import RunSettings
 from loadeval.model.changes import Change
 from loadeval.model.model import NOTHING_GAINED, Model
@@ -34,7 +34,7 @@ from loadeval.model.whatif import memory_bytes, shortages
 from loadeval.report.blocks import Cell, Number, Section, Table, Text
 from loadeval.report.text import lines
 
-WORKERS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+WORKERS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 32)
 """What is predicted where nobody says what to choose from."""
 NEED_WORKERS = "prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"
 """PyTorch's DataLoader refuses them without workers."""
@@ -44,8 +44,9 @@ WORTH = 1.03
 """Settings that are faster by less are as good as the cheaper ones."""
 LOOKS = 3
 """The look inside the loader has so many times the batches of a block."""
-FEWEST_BATCHES, POLLS = 40, round(5.0 / POLL_S)
-"""A run of a program ends when it has served so many batches, and trained for 5 s more."""
+FEWEST_BATCHES, LOOKS_MORE = 40, 10
+"""A run of a program ends when it has served so many batches, and was looked at so many times more:
+some 5 s."""
 BRACKETS = (
     "Speed-ups are over the present settings, measured in turns. Brackets: 95% CI of what was "
     "measured, expected range of what was predicted."
@@ -124,8 +125,8 @@ def tune(
     make_loader: Callable[..., Any],
     step: Callable[[Any], object],
     *,
-    settings: Options | None = None,
-    space: Space | None = None,
+    settings: Mapping[str, Any] | None = None,
+    space: Mapping[str, Iterable[Any]] | None = None,
     batches: int = 80,
     rounds: int = 3,
     clock: Callable[[], int] = perf_counter_ns,
@@ -179,10 +180,10 @@ def tune_command(
 ) -> Tuning:
     """Find the settings with which an unedited program trains fastest, as `tune` does.
 
-    Each run is ended after `stop_after` batches, by default after some seconds. Its logs and what
-    it prints go to a numbered folder in that of `settings`, which all runs have. `say` is told which
-    run begins. Raises LoadevalError where the program cannot be measured with its present settings,
-    and KeyboardInterrupt where Ctrl-C ends it before anything is known.
+    All runs have `settings`. Each is ended after `stop_after` batches, by default after some
+    seconds; its logs and what it prints go to a numbered folder in that of `settings`. `say` is
+    told which run begins. Raises LoadevalError where the program cannot be measured with its
+    present settings, and KeyboardInterrupt where Ctrl-C ends it before anything is known.
     """
     numbers = count(1)
 
@@ -198,7 +199,7 @@ def tune_command(
             batches=stop_after,
             settings=_merged(settings.settings, changes),
         )
-        served, more = ServedBatches(folder, times * FEWEST_BATCHES), iter(range(POLLS))
+        served, more = ServedBatches(folder, times * FEWEST_BATCHES), iter(range(LOOKS_MORE))
         with (folder / "output.txt").open("wb") as output:
             ended = run(
                 command,
@@ -239,15 +240,14 @@ def _tuned(
     """
     look, *_ = measure({}, "alternate", LOOKS)
     info, notes = look.loader, list[str]()
-    ahead = (info.prefetch_depth or 2) // (info.workers or 1)  # 2 is PyTorch's default
     known = {
         **asdict(info),
         "num_workers": info.workers,
-        "prefetch_factor": ahead,
+        "prefetch_factor": (info.prefetch_depth or 2) // (info.workers or 1),  # 2 is the default
         "pin_memory": info.pinned,
         **settings,
     }
-    space = space or {"prefetch_factor": (ahead, 2 * ahead), "num_workers": WORKERS}
+    space = space or {"prefetch_factor": (2, 4), "num_workers": WORKERS}
     unit = look.header.unit if gap(look).samples_per_batch else "batches"
     if "batch_size" in space and unit == "batches":
         raise UsageError(
@@ -258,9 +258,9 @@ def _tuned(
     rates = defaultdict[int, list[float]](list)
     forth = [*range(len(trials))]
     try:
-        for at in (forth + forth[::-1]) * rounds:
+        for at in (forth + forth[::-1]) * rounds if trials[1:] else ():
             trial = trials[at]
-            if trial.error or all(each.error for each in trials[1:]):
+            if trial.error:
                 continue
             try:
                 runs = measure(trial.changes, "log", 1)
@@ -335,8 +335,8 @@ def _promising(look: Run, known: Options, space: Space, notes: list[str]) -> lis
 
 def _cheapest(gains: Sequence[Estimate]) -> int:
     """Which is the first that is as good as the best, where the cheapest come first."""
-    best = max(each.value for each in gains)
-    return next(at for at, each in enumerate(gains) if WORTH * each.value >= best)
+    values = [each.value for each in gains]
+    return next(at for at, value in enumerate(values) if WORTH * value >= max(values))
 
 
 def _throughput(run: Run, unit: str) -> float:
@@ -353,5 +353,6 @@ def _throughput(run: Run, unit: str) -> float:
 def _speedup(rates: Sequence[float], present: Sequence[float]) -> Estimate:
     """The mean of the turns' speed-ups, and its interval by Student's t; of logarithms, both."""
     logs = np.log([*map(truediv, rates, present)])  # an interrupted turn is in one of them
-    half = student(len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs))
+    freedom = len(logs) - 1
+    half = student(freedom) * logs.std() / np.sqrt(freedom)
     return Estimate(*np.exp(logs.mean() + np.array([0, -half, half])).tolist())
