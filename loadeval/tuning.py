@@ -26,7 +26,7 @@ from loadeval.estimate.gap import gap
 from loadeval.estimate.stats import Estimate, student
 from loadeval.estimate.steady import closed_steps
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.launch.command import ServedBatches, run, why_nothing
+from loadeval.launch.command import ServedBatches, remove_marks, run, why_nothing
 from loadeval.launch.settings import RunSettings
 from loadeval.model.changes import Change
 from loadeval.model.model import NOTHING_GAINED, Model
@@ -44,9 +44,9 @@ WORTH = 1.03
 """Settings that are faster by less are as good as the cheaper ones."""
 LOOKS = 3
 """The look inside the loader has so many times the batches of a block."""
-FEWEST_BATCHES, LOOKS_MORE = 40, 10
-"""A run of a program ends when it has served so many batches, and was looked at so many times more:
-some 5 s."""
+FEWEST_BATCHES, LOOKS_MORE = 80, 10
+"""A run of a program ends when it has served so many batches, more than 32 workers load ahead, and
+was looked at so many times more: some 5 s."""
 BRACKETS = (
     "Speed-ups are over the present settings, measured in turns. Brackets: 95% CI of what was "
     "measured, expected range of what was predicted."
@@ -212,6 +212,7 @@ def tune_command(
             raise KeyboardInterrupt
         runs = [read_run(log) for log in logs_so_far(folder)]
         if runs and (ended.was_stopped or not ended.code):
+            remove_marks(folder)
             return runs
         why = f"return code {ended.code}" if runs else why_nothing(folder, ended.code)
         raise LoadevalError(f"{why}. See {number}/output.txt")
@@ -344,7 +345,7 @@ def _throughput(run: Run, unit: str) -> float:
     counted = np.flatnonzero(closed_steps(run))[head_for(run.loader.prefetch_depth or 0) :]
     steps = run.steps.take(counted)
     if not len(steps):
-        raise LoadevalError("it served too few batches")
+        raise LoadevalError("it served no more batches than are loaded ahead")
     amount = len(steps) if unit == "batches" else steps.samples.sum()
     taken_ns = (steps.wait_ns + steps.step_ns).sum() + sum(end.wait_ns or 0 for end in run.ends)
     return float(SECOND_NS * amount / taken_ns)
