@@ -121,9 +121,7 @@ def test_what_is_not_shown_to_be_faster_is_not_chosen(loaders: Loaders) -> None:
     assert result.best == {"num_workers": 1}
     assert result.chosen.changes == {}
     first, *_ = str(result).splitlines()
-    assert (
-        first == "No other settings were shown to be faster: the present ones stay, num_workers=1."
-    )
+    assert first == "Keep num_workers=1: no other settings were shown to be 3% faster."
 
 
 def test_what_fails_is_told_and_the_others_go_on(loaders: Loaders) -> None:
@@ -161,8 +159,8 @@ def interrupted(loaders: Loaders, steps: int) -> Callable[[object], None]:
 
 
 def test_ctrl_c_ends_it_with_what_is_known(loaders: Loaders) -> None:
-    """In the third turn: 60 steps before them, and 22 for each setting."""
-    result = loaders.tune(step=interrupted(loaders, 60 + 7 * 22))
+    """In the third turn, after a look of three blocks, each with a head of 3 batches."""
+    result = loaders.tune(step=interrupted(loaders, 3 * 23 + 1 + 7 * 24))
     assert result.best == {"num_workers": 4}
     assert result.notes[-1] == "Ended early by Ctrl-C."
 
@@ -199,7 +197,7 @@ def test_nothing_is_measured_where_no_gain_is_predicted(
 
 
 def test_a_space_that_cannot_be_predicted_may_hold_four(loaders: Loaders) -> None:
-    with pytest.raises(UsageError, match="5 settings are too many to measure; expected 4 at most"):
+    with pytest.raises(UsageError, match="5 settings are too many to measure"):
         loaders.tune(space={"num_workers": [2, 3, 4, 5, 6]})
 
 
@@ -220,9 +218,3 @@ def test_the_samples_must_be_known_to_tune_their_number(loaders: Loaders) -> Non
 
     with pytest.raises(UsageError, match="the samples of a batch are not known"):
         loaders.tune(make, space={"batch_size": [8]})
-
-
-@pytest.mark.parametrize("options", [{"batches": 0}, {"rounds": 0}])
-def test_wrong_arguments_are_named(loaders: Loaders, options: dict[str, int]) -> None:
-    with pytest.raises(UsageError, match="expected 1 or more of each"):
-        loaders.tune(**options)
