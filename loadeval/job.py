@@ -216,8 +216,9 @@ def _as_one(shown: Run, every: Sequence[Run], steps: Columns, name: str | None) 
     events = defaultdict[tuple[Any, str], list[tuple[int, int]]](list)
     notes = defaultdict[str, list[int]](list)
     for rank in every:
-        for end in rank.ends:
-            longest[end.epoch] = max(longest.get(end.epoch, 0), end.wait_ns or 0)
+        ends = [(end.epoch, end.wait_ns) for end in rank.ends]
+        for epoch, end_ns in ends + [(each.epoch, each.end_ns) for each in rank.prefetches]:
+            longest[epoch] = max(longest.get(epoch, 0), end_ns or 0)
         for event in rank.events:
             if event.kind != WITHIN_STEP:  # such a step of any rank is left out
                 events[event.kind, event.message].append((event.time_ns, _rank(rank)))
@@ -233,7 +234,10 @@ def _as_one(shown: Run, every: Sequence[Run], steps: Columns, name: str | None) 
         ),
         steps=steps,
         ends=tuple(change(end, wait_ns=end.wait_ns and longest[end.epoch]) for end in shown.ends),
-        prefetches=tuple(change(each, samples=None) for each in shown.prefetches),
+        prefetches=tuple(
+            change(each, samples=None, end_ns=each.end_ns and longest[each.epoch])
+            for each in shown.prefetches
+        ),
         events=tuple(
             Event(min(each)[0], f"{_named(rank for _, rank in each)}: {message}", kind)
             for (kind, message), each in events.items()

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from loadeval.data import log
 from loadeval.data.lines import (
     Arm,
     Block,
@@ -247,11 +245,8 @@ def test_lines_without_a_time_do_not_end_a_silence(tmp_path: Path) -> None:
     assert run.quiet_ns(990) == 0
 
 
-def test_a_log_that_is_followed_comes_line_by_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_is_followed_comes_line_by_line(tmp_path: Path) -> None:
     """Each once; half a line waits for its end, and one that is damaged is passed over."""
-    monkeypatch.setattr(log, "PART_BYTES", 300)
     lines = header(), block([0, 2]), Event(6 * SECOND, "it happened"), block([8]), RunEnd(3)
     content = b"garbage\n".join(map(encode, lines))
     path, seen = tmp_path / "run.jsonl", []
