@@ -1,13 +1,7 @@
-"""The ranks of one job, told as one run: what its steps take, and who keeps the others waiting.
+"""The ranks of one training as one job: how long it waits for batches, and for which rank.
 
-In synchronous training all ranks leave a step together, by an all-reduce. So they take equally long
-for an iteration, and the rank that waits longest for its batch makes the others wait for it, inside
-of their own step, where their logs do not show it. With the batches of all ranks aligned by epoch
-and number, the job waits at each step as long as the rank that waits longest, and its iteration is
-that of its ranks: their mean, since they differ by noise alone. That is a run like any other.
-
-What a rank, or several, cost the job is what it would save if these had their batches when the
-others have: the longest wait less the longest one without them.
+All ranks leave a step together, so a rank that waits longer for its batch than the others makes
+them wait for it, inside their own step. Batches are aligned by number: no clock matters.
 """
 
 from __future__ import annotations
@@ -15,32 +9,35 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, reduce
+from itertools import groupby
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
-from msgspec.structs import replace as changed
 
-from loadeval.data.columns import UNKNOWN, Column
-from loadeval.data.lines import EpochEnd, Event, Prefetch
+from loadeval.data.columns import UNKNOWN, Column, Columns
+from loadeval.data.lines import Event
 from loadeval.data.run import Run, keys_of
-from loadeval.estimate.steady import steady
-from loadeval.words import counted, duration, share
+from loadeval.estimate.steady import WITHIN_STEP, Mask, closed_steps, steady
+from loadeval.words import duration, share
 
-EARLY = 0.5
-"""A rank with less than this share of the usual batches would leave little of the others."""
-LEAST_WAIT_SHARE = 0.01
-"""Waiting for a smaller share of an iteration hardly matters."""
-FEWEST_STEPS = 20
-"""With fewer no rank is said to be behind."""
+Matrix = npt.NDArray[np.int64]
+"""A row for each rank, and a column for each batch: of a thousand ranks it takes 80 MB."""
+
+FEWEST_BATCHES = 20
+LEAST_SHARE = 0.01
+"""What takes a smaller share of the time is nothing: a wait, what a straggler costs."""
 LEAST_UNEVEN = 0.25
-"""Ranks differ where the typical one waits less than the job by this share of the job's wait."""
-MOST_STRAGGLERS = 16
-FEWEST_EVENTS = 4
-"""What fewer waits than these cost, were they equal, says nothing of who will wait next."""
-NODE_ADDS = 0.1
-"""A node must cost more than some of its ranks, by this share of what stragglers cost."""
-APART_SHARE = 0.02
-"""Ranks whose times differ by more than this share do not end their steps together."""
+"""Ranks wait about equally long where the typical one waits less by a smaller part of the wait."""
+FEWEST_WAITS = 5
+"""Fewer waits are no pattern."""
+MOST_NAMES, NAME_ADDS = 10, 0.05
+"""Stragglers that are named, and how much more of the waiting another one explains, at least."""
+FURTHEST_APART = 1.02
+"""Of ranks that train together one takes no more times as long for the same batches as another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +51,7 @@ class Rank:
     """
 
     rank: int
-    name: str
-    path: str | None
+    path: Path | None
     host: str | None
     batches: int
     wait_ns: float | None = None
@@ -69,16 +65,14 @@ class Rank:
 class Stragglers:
     """Who is behind a job's waits, and what `says` so; shares and times are of measured batches.
 
-    Where some are, `cost_ns` of a batch would be saved if `ranks`, all of them on `host`, waited no
-    longer than the others; `cost_share` is that of the time.
+    Where some are, `cost_share` of the time would be saved if `ranks`, all of them on `host`,
+    waited no longer than the others.
     """
 
     says: str
     ranks: tuple[int, ...] = ()
     host: str | None = None
-    cost_ns: float = 0.0
     cost_share: float = 0.0
-    last_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,26 +99,22 @@ class Job:
     @property
     def headline(self) -> str:
         """How many ranks there are, and how long the job waited."""
-        ranks = counted(len(self.ranks), "rank")
-        if self.wait_ns is None or not self.iteration_ns:
-            return f"{ranks} of one job: no batch was measured on all of them"
-        waited = share(self.wait_ns / self.iteration_ns)
-        return f"{ranks} of one job waited for batches {waited} of the time"
+        ranks = f"{len(self.ranks):,} ranks of one job"
+        if not self.iteration_ns or self.wait_ns is None:
+            return f"{ranks}: no batch was measured on all of them"
+        return f"{ranks} waited for batches {share(self.wait_ns / self.iteration_ns)} of the time"
 
 
 def are_ranks(runs: Sequence[Run]) -> bool:
     """Whether each is of another rank of one job: of a training with the same number of ranks."""
-    names = ("rank", "world_size")
-    places = [tuple(run.header.environment.get(name) for name in names) for run in runs]
-    ranks, sizes = {rank for rank, _ in places}, {size for _, size in places}
-    are_known = all(type(value) is int for place in places for value in place)
-    alike = len(sizes) == 1 and len({run.header.mode for run in runs}) == 1
-    return are_known and len(runs) == len(ranks) > 1 and alike
-
-
-def rank_of(run: Run) -> int:
-    """The rank that `run` is of."""
-    return int(run.header.environment["rank"])
+    places = [run.header.environment for run in runs]
+    numbers = [(place.get("rank"), place.get("world_size")) for place in places]
+    return (
+        all(isinstance(number, int) for each in numbers for number in each)
+        and 1 < len(runs) == len({rank for rank, _ in numbers})
+        and len({size for _, size in numbers}) == 1
+        and {run.header.mode for run in runs} in ({"log"}, {"alternate"})
+    )
 
 
 def job_of(
@@ -132,293 +122,247 @@ def job_of(
 ) -> Job:
     """Two ranks or more, as `are_ranks` tells, as one job.
 
-    `runs` may lack all but their batches, prefetches, windows, events and ends: `full` gives one of
-    them as a whole. A rank with fewer than half of the usual batches ended early, and is left out.
+    `runs` may lack all but their batches, events and ends: `full` gives one of them as a whole. A
+    rank with fewer than half of the usual batches ended early, and is left out.
     """
-    every = sorted(runs, key=rank_of)
-    fewest = EARLY * float(np.median([run.batches for run in every]))
-    kept = [run for run in every if run.batches >= fewest]
-    early = [run for run in every if run.batches < fewest]
-    size = int(every[0].header.environment["world_size"])
-    cautions = []
-    if missing := sorted(set(range(size)) - {rank_of(run) for run in every}):
-        cautions.append(
-            f"The logs of {len(missing)} of {size} ranks are missing ({_listed(missing)}): "
-            "throughput is that of the others, and the job may lose more."
-        )
-    if early:
-        most = max(run.batches for run in early)
-        cautions.append(
-            f"Ranks that ended early are left out: {_listed(map(rank_of, early))}, after "
-            f"{most:,} batches at most."
-        )
-    waits = _Waits(kept, cautions)
-    shown = full(kept[waits.behind[0]])
-    ranks = [*waits.ranks(), *map(_rank, early)]
-    steps = len(waits.iteration_ns)
+    every = sorted(runs, key=_rank)
+    usual = np.median([run.batches for run in every])
+    kept = [run for run in every if 2 * run.batches >= usual]
+    shared_by = partial(np.intersect1d, assume_unique=True)
+    common = reduce(shared_by, (keys_of(rank.steps) for rank in kept))
+    ranks = [_aligned(rank, common) for rank in kept]
+
+    def each(column: str) -> Matrix:
+        return np.stack([rank.steps[column] for rank in ranks])
+
+    first = ranks[0].steps
+    columns = dict[str, Column]()
+    samples = each("samples")
+    columns["samples"] = np.where((samples != UNKNOWN).all(0), samples.sum(0), UNKNOWN)
+    del samples
+    is_same, is_closed = np.ones((2, len(common)), np.bool_)
+    for rank in ranks:
+        is_same &= (rank.steps.pair == first.pair) & (rank.steps.arm == first.arm)
+        is_closed &= closed_steps(rank)
+    columns["pair"] = np.where(is_same, first.pair, UNKNOWN)
+
+    def add(wait: str, step: str) -> tuple[Matrix, Matrix]:
+        """Add the longest wait of each batch, and the step that the mean iteration leaves."""
+        waits_ns, steps_ns = each(wait), each(step)
+        columns[wait] = waits_ns.max(0)
+        rest_ns = (waits_ns.sum(0) + steps_ns.sum(0)) // len(ranks) - columns[wait]
+        is_known = is_closed & (steps_ns != UNKNOWN).all(0)
+        columns[step] = np.where(is_known, np.maximum(rest_ns, 0), UNKNOWN)
+        return waits_ns, steps_ns
+
+    add("gpu_idle_ns", "gpu_step_ns")
+    waits_ns, steps_ns = add("wait_ns", "step_ns")
+    counts = steady(Run(ranks[0].header, first.replace(**columns)), "real")
+    took_ns = (waits_ns @ counts + steps_ns @ counts).tolist()
+    del steps_ns
+    waits_ns = waits_ns[:, counts]
+
+    longest_ns, last = waits_ns.max(0), waits_ns.argmax(0)
+    count = max(len(last), 1)
+    wait_ns = float(longest_ns.sum() / count)
+    iteration_ns = wait_ns + float(columns["step_ns"][counts].sum() / count)
+    times_last = np.bincount(last, longest_ns > LEAST_SHARE * iteration_ns, len(ranks))
+    of_others_ns = np.where(np.arange(len(ranks))[:, None] == last, 0, waits_ns).max(0)
+    costs_ns = np.bincount(last, longest_ns - of_others_ns, len(ranks))
+    own_ns, last_shares = waits_ns.sum(1) / count, times_last / max(times_last.sum(), 1)
+    shares = own_ns / (iteration_ns or 1.0), wait_ns - own_ns, last_shares, costs_ns / count
+    of_ranks = np.stack([own_ns, *shares], 1).tolist() if len(last) else ()
+    figures = dict(zip(map(_rank, ranks), of_ranks, strict=False))
+
+    shown = _aligned(full(kept[times_last.argmax()]), common)
     return Job(
-        run=waits.as_one_run(shown, name),
-        shown=rank_of(shown),
-        world_size=size,
-        ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
-        steps=steps,
-        iteration_ns=float(waits.iteration_ns.mean()) if steps else None,
-        wait_ns=float(waits.longest_ns.mean()) if steps else None,
-        stragglers=waits.stragglers(),
-        cautions=tuple(cautions),
+        run=_as_one(shown, every, shown.steps.replace(**columns), name),
+        shown=_rank(shown),
+        world_size=shown.header.environment["world_size"],
+        ranks=tuple(
+            Rank(
+                _rank(each),
+                each.path,
+                each.header.environment.get("host"),
+                each.batches,
+                *figures.get(_rank(each), ()),
+            )
+            for each in every
+        ),
+        steps=len(last),
+        iteration_ns=iteration_ns if len(last) else None,
+        wait_ns=wait_ns if len(last) else None,
+        stragglers=_stragglers(ranks, waits_ns, times_last, iteration_ns),
+        cautions=tuple(
+            _cautions(every, kept, is_same, took_ns if count >= FEWEST_BATCHES else [0])
+        ),
     )
 
 
-def _host(run: Run) -> str | None:
-    host = run.header.environment.get("host")
-    return None if host is None else str(host)
+def _rank(run: Run) -> int:
+    rank: int = run.header.environment["rank"]
+    return rank
 
 
-def _rank(run: Run, *figures: float) -> Rank:
-    path = None if run.path is None else str(run.path)
-    return Rank(rank_of(run), run.header.name, path, _host(run), run.batches, *figures)
+def _aligned(run: Run, common: Column) -> Run:
+    """The run with those of its batches that all ranks have; most have no others."""
+    rows = np.isin(keys_of(run.steps), common, assume_unique=True)
+    return run if rows.all() else replace(run, steps=run.steps.take(rows))
 
 
-def _listed(ranks: Iterable[int]) -> str:
-    """The ranks as text, such as "1, 3-5, 9"."""
-    spans: list[list[int]] = []
-    for rank in ranks:
-        if spans and rank == spans[-1][-1] + 1:
-            spans[-1][1:] = [rank]
-        else:
-            spans.append([rank])
-    return ", ".join("-".join(map(str, span)) for span in spans)
+def _as_one(shown: Run, every: Sequence[Run], steps: Columns, name: str | None) -> Run:
+    """The rank `shown` with the job's steps, and with what happened on any rank, told once."""
+    place, longest = shown.header.environment, dict[int, int]()
+    events = defaultdict[tuple[Any, str], list[tuple[int, int]]](list)
+    notes = defaultdict[str, list[int]](list)
+    for rank in every:
+        ends = [(end.epoch, end.wait_ns) for end in rank.ends]
+        for epoch, end_ns in ends + [(each.epoch, each.end_ns) for each in rank.prefetches]:
+            longest[epoch] = max(longest.get(epoch, 0), end_ns or 0)
+        for event in rank.events:
+            if event.kind != WITHIN_STEP:  # such a step of any rank is left out
+                events[event.kind, event.message].append((event.time_ns, _rank(rank)))
+        for note in rank.notes:
+            notes[note].append(_rank(rank))
+    change = msgspec.structs.replace
+    return replace(
+        shown,
+        header=change(
+            shown.header,
+            name=name or shown.header.name,
+            environment={key: place[key] for key in place if key not in {"rank", "host"}},
+        ),
+        steps=steps,
+        ends=tuple(change(end, wait_ns=end.wait_ns and longest[end.epoch]) for end in shown.ends),
+        prefetches=tuple(
+            change(each, samples=None, end_ns=each.end_ns and longest[each.epoch])
+            for each in shown.prefetches
+        ),
+        events=tuple(
+            Event(min(each)[0], f"{_named(rank for _, rank in each)}: {message}", kind)
+            for (kind, message), each in events.items()
+        ),
+        notes=tuple(f"{_named(of)}: {note}" for note, of in notes.items()),
+        closed=all(rank.closed for rank in every),
+        path=shown.path and shown.path.parent,
+    )
+
+
+def _stragglers(
+    ranks: Sequence[Run],
+    waits_ns: Matrix,
+    times_last: Column,
+    iteration_ns: float,
+) -> Stragglers:
+    """Who is behind the waits, or why nobody is named.
+
+    `waits_ns` has a row for each rank, and `times_last` in how many of the batches that some rank
+    waits for it waits longest.
+    """
+    longest_ns = waits_ns.max(0)
+    if len(longest_ns) < FEWEST_BATCHES:
+        few = f"fewer than {FEWEST_BATCHES} batches were measured on all ranks"
+        return Stragglers(f"not known; {few}")
+    if longest_ns.mean() < LEAST_SHARE * iteration_ns:
+        return Stragglers("none; no rank waits for its batches")
+    middle = (len(ranks) - 1) // 2
+    beyond_ns = longest_ns - np.partition(waits_ns, middle, axis=0)[middle]
+    uneven_ns = float(beyond_ns.mean())
+    if uneven_ns < max(LEAST_SHARE * iteration_ns, LEAST_UNEVEN * longest_ns.mean()):
+        return Stragglers("none; all ranks wait about equally long")
+    if 2 * np.sort(beyond_ns)[-FEWEST_WAITS:].sum() > beyond_ns.sum():
+        few = "a few long waits make up most of it, too few to show a pattern"
+        return Stragglers(f"none; {few}")
+
+    hosts = [rank.header.environment.get("host") for rank in ranks]
+    late, cost_ns = _late(waits_ns, beyond_ns, hosts)
+    if not late:
+        beyond = f"{duration(uneven_ns)} per batch longer than the typical rank"
+        return Stragglers(f"none; the last rank changes, and waits {beyond}")
+    numbers = tuple(_rank(ranks[at]) for at in late)
+    who, cost_share = _named(numbers), cost_ns / iteration_ns
+    last_share = times_last[late].sum() / times_last.sum()
+    host = hosts[late[0]] if len({hosts[at] for at in late}) == 1 else None
+    is_node = host is not None and 1 < len(late) == hosts.count(host)
+    who = f"node {host} ({who})" if is_node else f"{who} on {host}" if host else who
+    one_of = "one of them " * (len(late) > 1 and not is_node)
+    return Stragglers(
+        f"{who}, {one_of}last in {share(last_share)} of the batches that some rank waits for; "
+        f"that costs the job {share(cost_share)} of its time ({duration(cost_ns)} per batch)",
+        numbers,
+        host,
+        cost_share,
+    )
+
+
+def _late(
+    waits_ns: Matrix, beyond_ns: Column, hosts: Sequence[str | None]
+) -> tuple[list[int], float]:
+    """The ranks, or the node, that explain what some rank waits beyond the typical one.
+
+    And what the job would save per batch if these waited no longer than the others. They explain
+    more than half of it, and than their number does; another name explains NAME_ADDS more.
+    """
+    size, longest_ns, last = len(hosts), waits_ns.max(0), waits_ns.argmax(0)
+    worst_first = np.argsort(-np.bincount(last, beyond_ns, size)).tolist()
+    parts = [(worst_first[:names], names) for names in range(1, min(size // 4, MOST_NAMES) + 1)]
+    nodes = [([at for at in range(size) if hosts[at] == host], 1) for host in set(hosts)]
+    found = []
+    for part, names in [(worst_first[:1], 1), *parts, *nodes]:
+        is_last = np.isin(last, part)
+        others_ns = np.delete(waits_ns[:, is_last], part, axis=0).max(0, initial=0)
+        saved_ns = float((longest_ns[is_last] - others_ns).sum())
+        explained = min(saved_ns / float(beyond_ns.sum()), 1.0) - NAME_ADDS * (names - 1)
+        found.append((explained - (1 + len(part) / size) / 2, sorted(part), saved_ns / len(last)))
+    margin, late, cost_ns = max(found)
+    return (late, cost_ns) if margin > 0 else ([], 0.0)
+
+
+def _cautions(
+    every: Sequence[Run],
+    ranks: Sequence[Run],
+    is_same: Mask,
+    took_ns: Sequence[int],
+) -> Iterator[str]:
+    """What makes the figures of a job mean less."""
+    size = every[0].header.environment["world_size"]
+    if missing := set(range(size)).difference(map(_rank, every)):
+        yield (
+            f"The logs of {len(missing)} of {size} ranks are missing ({_ranges(missing)}): "
+            "throughput is that of the others, and the job may lose more."
+        )
+    if early := {_rank(run): run.batches for run in every if run not in ranks}:
+        yield (
+            f"Ranks that ended early are left out: {_ranges(early)}, after "
+            f"{max(early.values()):,} batches at most."
+        )
+    batches = [rank.batches for rank in ranks]
+    if len(is_same) < max(batches):
+        yield (
+            f"Ranks have {min(batches):,} to {max(batches):,} batches: the {len(is_same):,} that "
+            "all of them have are compared."
+        )
+    if not is_same.all():
+        yield (
+            f"For {(~is_same).sum():,} batches the ranks were in different arms: these are left "
+            "out. Pass the same seed, pairs and batches on all ranks."
+        )
+    if max(took_ns) > FURTHEST_APART * min(took_ns):
+        yield (
+            "The ranks do not end their steps together: the same batches took "
+            f"{duration(min(took_ns))} on one and {duration(max(took_ns))} on another. They may "
+            "not train one model, and then these figures mean nothing."
+        )
 
 
 def _named(ranks: Iterable[int]) -> str:
-    numbers = sorted(set(ranks))
-    return f"{'rank' if len(numbers) == 1 else 'ranks'} {_listed(numbers)}"
+    """These ranks: rank 3, ranks 0-1."""
+    numbers = set(ranks)
+    return f"rank{'s' * (len(numbers) > 1)} {_ranges(numbers)}"
 
 
-class _Waits:
-    """The batches that all ranks have in the same arm, and of those that count who waits how long.
-
-    `steps` has these batches, with the samples and bytes of all ranks, and `wait_ns` and `step_ns`
-    have a row for each rank. Of those that count `counted_ns` has the waits, and `last` the row of
-    the rank that waits longest; `excess_ns` is how much longer that waits than the rank in
-    the middle, where it waits long enough to matter. `behind` are the rows of the ranks, those
-    first that are last by most. What is wrong with the logs is added to `cautions`.
-    """
-
-    def __init__(self, runs: Sequence[Run], cautions: list[str]) -> None:
-        self.runs = runs
-        keys = [keys_of(run.steps) for run in runs]
-        common = keys[0]
-        for other in keys[1:]:
-            if not np.array_equal(common, other):
-                common = np.intersect1d(common, other, assume_unique=True)
-        counts = sorted(map(len, keys))
-        if counts[-1] > len(common):
-            cautions.append(
-                f"Ranks have {counts[0]:,} to {counts[-1]:,} batches: the {len(common):,} that all "
-                "of them have are compared."
-            )
-        rows = [np.flatnonzero(np.isin(own, common, assume_unique=True)) for own in keys]
-
-        def of_all(name: str) -> npt.NDArray[np.int64]:
-            return np.stack([run.steps[name][at] for run, at in zip(runs, rows, strict=True)])
-
-        same = np.logical_and.reduce(
-            [(each == each[0]).all(axis=0) for each in map(of_all, ("arm", "pair"))]
-        )
-        if not same.all():
-            cautions.append(
-                f"For {int((~same).sum()):,} batches the ranks were in different arms: these are "
-                "left out. Pass the same seed, pairs and batches on all ranks."
-            )
-            rows = [at[same] for at in rows]
-        self.wait_ns, self.step_ns = of_all("wait_ns"), of_all("step_ns")
-        is_known = (self.step_ns != UNKNOWN).all(axis=0)
-        iteration_ns = self.wait_ns.mean(axis=0) + self.step_ns.mean(axis=0)
-        totals = {}
-        for name in ("samples", "nbytes"):
-            column = of_all(name)
-            totals[name] = np.where((column != UNKNOWN).all(axis=0), column.sum(axis=0), UNKNOWN)
-        self.steps = runs[0].steps.take(rows[0]).replace(**totals)
-
-        counts = steady(replace(runs[0], steps=self.steps)) & is_known
-        self.counted_ns, step_ns = self.wait_ns[:, counts], self.step_ns[:, counts]
-        self.iteration_ns = iteration_ns[counts]
-        count = len(runs)
-        ordered = np.partition(self.counted_ns, sorted({(count - 1) // 2, count - 2}), axis=0)
-        self.longest_ns: Column = self.counted_ns.max(axis=0)
-        self.second_ns: Column = ordered[count - 2]
-        self.last = self.counted_ns.argmax(axis=0)
-        self.is_waited = self.longest_ns > LEAST_WAIT_SHARE * self.iteration_ns
-        longer_ns = self.longest_ns - ordered[(count - 1) // 2]
-        self.excess_ns: Column = np.where(self.is_waited, longer_ns, 0)
-        self.lasts: Column = np.bincount(self.last[self.is_waited], minlength=count)
-        late_ns = np.bincount(self.last, self.excess_ns, count)
-        self.behind: list[int] = np.argsort(-late_ns, kind="stable").tolist()
-
-        took_ns = (self.counted_ns + step_ns).sum(axis=1)
-        shortest_ns, longest_ns = float(took_ns.min()), float(took_ns.max())
-        is_apart = longest_ns - shortest_ns > APART_SHARE * longest_ns
-        if len(self.iteration_ns) >= FEWEST_STEPS and is_apart:
-            cautions.append(
-                "The ranks do not end their steps together: the same batches took "
-                f"{duration(shortest_ns)} on one and {duration(longest_ns)} on another. They may "
-                "not train one model, and then these figures mean nothing."
-            )
-
-    def without_ns(self, rows: Sequence[int]) -> float:
-        """What the job would save in all if the ranks in `rows` waited no longer than others."""
-        others = np.setdiff1d(np.arange(len(self.runs)), rows)
-        at = np.flatnonzero(np.isin(self.last, rows))  # elsewhere it would save nothing
-        without_ns = self.counted_ns[np.ix_(others, at)].max(axis=0)
-        return float((self.longest_ns[at] - without_ns).sum())
-
-    def ranks(self) -> list[Rank]:
-        """A rank for each run."""
-        if not len(self.iteration_ns):
-            return list(map(_rank, self.runs))
-        own_ns, count = self.counted_ns.mean(axis=1), len(self.iteration_ns)
-        saved_ns = np.bincount(self.last, self.longest_ns - self.second_ns, len(self.runs))
-        figures = (
-            own_ns,
-            own_ns / max(float(self.iteration_ns.mean()), 1.0),
-            self.longest_ns.mean() - own_ns,
-            self.lasts / max(int(self.is_waited.sum()), 1),
-            saved_ns / count,
-        )
-        rows = np.stack(figures, axis=1).tolist()
-        return [_rank(run, *row) for run, row in zip(self.runs, rows, strict=True)]
-
-    def stragglers(self) -> Stragglers:  # noqa: C901 - the question in its order
-        """Who is behind the waits."""
-        count, total_ns = len(self.iteration_ns), float(self.iteration_ns.sum())
-        if count < FEWEST_STEPS:
-            few = f"not known; fewer than {FEWEST_STEPS} batches were measured on all ranks"
-            return Stragglers(few)
-        waits_ns, excess_ns = float(self.longest_ns.sum()), self.excess_ns.astype(np.float64)
-        uneven_ns = float(excess_ns.sum())
-        if waits_ns <= LEAST_WAIT_SHARE * total_ns:
-            return Stragglers("none; no rank waits for its batches")
-        if uneven_ns < max(LEAST_UNEVEN * waits_ns, LEAST_WAIT_SHARE * total_ns):
-            return Stragglers("none; all ranks wait about equally long")
-        if uneven_ns**2 / float((excess_ns**2).sum()) < FEWEST_EVENTS:
-            few = "none; a few long waits make up most of it, too few to show a pattern"
-            return Stragglers(few)
-
-        def by_chance(size: int) -> float:
-            """The part of what stragglers cost from which so many ranks are said to be behind."""
-            return (1 + size / len(self.runs)) / 2
-
-        # The fewest ranks, or the node, that are behind more of it than by chance.
-        chosen, part, node = list[int](), 0.0, ""
-        for size in range(1, min(max(len(self.behind) // 4, 1), MOST_STRAGGLERS) + 1):
-            behind = self.without_ns(self.behind[:size]) / uneven_ns
-            if behind >= by_chance(size):
-                chosen, part = sorted(self.behind[:size]), behind + NODE_ADDS
-                break
-        nodes = defaultdict[str | None, list[int]](list)
-        for row, run in enumerate(self.runs):
-            nodes[_host(run)].append(row)
-        for host, rows in nodes.items():
-            if not host or not 1 < len(rows) < len(self.runs) or not set(chosen) <= set(rows):
-                continue
-            are_even = int((self.lasts[rows] > 0).sum()) > len(rows) / 2
-            enough = max(by_chance(len(rows)), part)
-            if are_even and self.without_ns(rows) / uneven_ns >= enough:
-                node, chosen = host, rows
-                break
-        if not chosen:
-            return Stragglers(
-                f"none; the last rank changes, and waits {duration(uneven_ns / count)} per batch "
-                "longer than the typical rank"
-            )
-        cost_ns = self.without_ns(chosen)
-        last_share = int(self.lasts[chosen].sum()) / max(int(self.is_waited.sum()), 1)
-        ranks = tuple(rank_of(self.runs[row]) for row in chosen)
-        hosts = {_host(self.runs[row]) for row in chosen}
-        common = hosts.pop() if len(hosts) == 1 else None
-        one_of = "one of them " if not node and len(ranks) > 1 else ""
-        who = f"node {node} ({_named(ranks)})" if node else _named(ranks)
-        if common is not None and not node:
-            who += f" on {common}"
-        says = (
-            f"{who}, {one_of}last in {share(last_share)} of the "
-            f"batches that some rank waits for; that costs the job {share(cost_ns / total_ns)} of "
-            f"its time ({duration(cost_ns / count)} per batch)"
-        )
-        return Stragglers(says, ranks, common, cost_ns / count, cost_ns / total_ns, last_share)
-
-    def as_one_run(self, shown: Run, name: str | None) -> Run:
-        """The job as a run, on the clock of the rank `shown`, which is first of `behind`."""
-        wait_ns = self.wait_ns.max(axis=0)
-        iteration_ns = self.wait_ns.mean(axis=0) + self.step_ns.mean(axis=0)
-        step_ns = np.maximum(np.rint(iteration_ns).astype(np.int64) - wait_ns, 0)
-        is_known = (self.step_ns != UNKNOWN).all(axis=0)
-        environments = [run.header.environment for run in self.runs]
-        shared = {
-            key: value
-            for key, value in environments[0].items()
-            if key != "rank" and all(other.get(key) == value for other in environments)
-        }
-        at = np.searchsorted(keys_of(shown.steps), keys_of(self.steps))
-        notes = defaultdict[str, list[int]](list)
-        for run in self.runs:
-            for note in run.notes:
-                notes[note].append(rank_of(run))
-        name = name or f"{len(self.runs)} ranks"
-        return replace(
-            shown,
-            header=changed(shown.header, name=name, environment=shared),
-            steps=self.steps.replace(
-                request_ns=shown.steps.request_ns[at],
-                wait_ns=wait_ns,
-                step_ns=np.where(is_known, step_ns, UNKNOWN),
-                gpu_idle_ns=shown.steps.gpu_idle_ns[at],
-            ),
-            ends=tuple(_ends(self.runs, shown)),
-            prefetches=tuple(_prefetches(self.runs, shown)),
-            events=tuple(_events(self.runs)),
-            notes=tuple(f"{_named(ranks)}: {note}" for note, ranks in notes.items()),
-            closed=all(run.closed for run in self.runs),
-            path=None if shown.path is None else shown.path.parent,
-        )
-
-
-def _ends(runs: Sequence[Run], shown: Run) -> Iterator[EpochEnd]:
-    """The ends of the rank shown; an epoch takes as long to end as on the slowest rank."""
-    waits_ns = defaultdict[int, int](int)
-    for run in runs:
-        for end in run.ends:
-            waits_ns[end.epoch] = max(end.wait_ns or 0, waits_ns[end.epoch])
-    for end in shown.ends:
-        yield end if end.wait_ns is None else changed(end, wait_ns=waits_ns[end.epoch])
-
-
-def _prefetches(runs: Sequence[Run], shown: Run) -> Iterator[Prefetch]:
-    """The prefetches that all ranks made: the job has a batch when the slowest rank has it."""
-
-    def place(prefetch: Prefetch) -> tuple[int, ...]:
-        return prefetch.pair, prefetch.epoch, prefetch.batches, prefetch.timed
-
-    for own, *every in zip(shown.prefetches, *(run.prefetches for run in runs), strict=False):
-        if any(place(each) != place(own) for each in every):
-            return
-        samples = [each.samples for each in every if each.samples is not None]
-        yield changed(
-            own,
-            elapsed_ns=max(each.elapsed_ns for each in every),
-            samples=sum(samples) if len(samples) == len(every) else None,
-            waits_ns=list(map(max, zip(*(each.waits_ns for each in every), strict=False))),
-            end_ns=max((each.end_ns for each in every if each.end_ns is not None), default=None),
-        )
-
-
-def _events(runs: Sequence[Run]) -> Iterator[Event]:
-    """What happened on any rank, once, at the time of the first of them."""
-    groups = defaultdict[tuple[str, str], list[tuple[int, Event]]](list)
-    for run in runs:
-        for event in run.events:
-            groups[event.kind, event.message].append((rank_of(run), event))
-    for (_, message), group in groups.items():
-        first = min((event for _, event in group), key=lambda event: event.time_ns)
-        yield changed(first, message=f"{_named(rank for rank, _ in group)}: {message}")
+def _ranges(numbers: Iterable[int]) -> str:
+    """Numbers in order, with those that follow each other as a range: 1, 3-5."""
+    in_order = enumerate(sorted(numbers))
+    ranges = [[n for _, n in each] for _, each in groupby(in_order, lambda at: at[1] - at[0])]
+    return ", ".join("-".join(map(str, sorted({each[0], each[-1]}))) for each in ranges)

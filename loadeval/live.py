@@ -1,32 +1,31 @@
-"""A run while it goes on: the lines of its log go in one by one, and its state comes out.
+"""A run that goes on, from the lines of its log so far: what `loadeval watch` and trackers show.
 
-What is held does not grow with the run: sums over all that counts, the iterations of the last
-minute, and the last batch of each epoch that is open.
+Sums are kept, and the iterations of the last minute, so that a run of days takes no more memory.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections import deque
-from collections.abc import Collection, Mapping
+from collections import Counter, deque
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from loadeval.data import lines
-from loadeval.data.log import ASK_FOR_A_LOG, next_part, opened
+import numpy as np
+
+from loadeval.data import lines, log
+from loadeval.data.columns import Values
 from loadeval.data.run import SECOND_NS
 from loadeval.errors import RunLogError
 
-RECENT_NS = 60 * SECOND_NS
-"""What counts as now."""
-ITERATIONS_KEPT = 4096
-"""Of a run that has more in the last minute, they are what counts as now."""
-SILENT_NS, SILENT_ITERATIONS = 10 * SECOND_NS, 10
-"""A run is silent after so long, and so many iterations."""
-EVENTS_KEPT = 3
+MINUTE_NS = 60 * SECOND_NS
+MOST_RECENT, MOST_EVENTS = 4096, 3
+"""So many iterations of the last minute are kept, and events."""
+LEAST_SILENCE_NS, SILENT_ITERATIONS = 10 * SECOND_NS, 10
+"""No batch for so long, and for so many iterations, is a silence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +41,6 @@ class Rates:
     batches_per_s: float
     samples_per_s: float | None
     wait_share: float
-
-
-def together(ranks: Collection[Rates | None]) -> Rates | None:
-    """The rates of all ranks, which leave a step together; None where one has none yet.
-
-    The job waits no less than the rank that waits most: how much longer, only batches that are
-    aligned tell.
-    """
-    known = [rates for rates in ranks if rates is not None]
-    if not known or len(known) < len(ranks):
-        return None
-    samples = [rates.samples_per_s for rates in known if rates.samples_per_s is not None]
-    return Rates(
-        batches=min(rates.batches for rates in known),
-        elapsed_ns=max(rates.elapsed_ns for rates in known),
-        batches_per_s=min(rates.batches_per_s for rates in known),
-        samples_per_s=sum(samples) if len(samples) == len(known) else None,
-        wait_share=max(rates.wait_share for rates in known),
-    )
 
 
 @dataclass(slots=True)
@@ -80,7 +60,7 @@ class LiveState:
 
     name: str = ""
     mode: lines.Mode = "log"
-    unit: str = ""
+    unit: str = "samples"
     created: str = ""
     epoch_batches: int | None = None
     elapsed_ns: int = 0
@@ -97,156 +77,142 @@ class LiveState:
     silent_ns: int | None = None
 
 
-OpenStep = tuple[int, int, int | None, int | None]
-"""When a batch came, its wait, its step, where that is known already, and its samples."""
-Figures = tuple[int, int, float]
-"""The wait and the step of a batch, and its samples, NaN where these are not known."""
-
-
 class LiveRun:
     """Takes the lines of a run log, checked, from its header on.
 
-    `so_far` is what they told, without what depends on the time; `latest_ns` is the latest time
-    that one of them told. `longest_wait_ns` is the longest wait, and `longest_gap_ns` the longest
-    time between two batches, with the step between them. An epoch `is_open` where the last one that
-    had a batch has not ended, and before the first batch.
+    `so_far` is what they told, without what depends on the time. `longest_wait_ns` is the longest
+    wait, and `longest_gap_ns` the longest time between two batches, with the step between them. An
+    epoch `is_open` where the last one that had a batch has not ended, and before the first batch.
     """
 
     def __init__(self) -> None:
-        self.header: lines.Header | None = None
         self.so_far = LiveState()
-        self.latest_ns = 0
+        self.environment: Mapping[str, Any] = {}
         self.longest_wait_ns = self.longest_gap_ns = 0
         self.is_open = True
-        self._is_left = False  # what goes on is not recorded any more
-        self._last_batch_ns = 0
-        self._next: dict[int, int] = {}  # how many batches each open epoch has had
-        self._open: dict[int, OpenStep] = {}  # and its last one, if it counts
-        self._count = 0
-        self._sums: list[float] = [0, 0, 0]
-        self._recent: deque[tuple[int, Figures]] = deque(maxlen=ITERATIONS_KEPT)
-
-    @property
-    def environment(self) -> Mapping[str, Any]:
-        """What is known of the process that writes the log."""
-        return {} if self.header is None else self.header.environment
+        self._header: lines.Header | None = None
+        self._is_measured = True
+        self._came_ns = 0
+        self._batches = Counter[int]()  # of each epoch that goes on
+        self._last: dict[int, tuple[int, int, float]] = {}  # its last batch, if its step is open
+        self._all = np.zeros(4)  # iterations that count, their time, their waits, their samples
+        self._recent = deque(
+            [(0, self._all)], MOST_RECENT
+        )  # when they ended, and the same, of the last minute
 
     def take(self, line: lines.Line) -> None:
         """Take the next line."""
-        so_far = self.so_far
+        so_far, time_ns = self.so_far, 0
         match line:
-            case lines.Header(loader=loader):
-                self.header = line
-                so_far.name, so_far.mode, so_far.unit = line.name, line.mode, line.unit
-                so_far.created, so_far.epoch_batches = line.created, loader.length
-            case lines.Block() if line.request_ns and self.header is not None:
-                self._take_block(line, self.header.warmup)
-            case lines.EpochEnd():
-                self._close(line.epoch, line.request_ns)
-                self._next.pop(line.epoch, None)
-                self.is_open, self._is_left = False, line.cause == "unmeasured"
-                self._reach((line.request_ns or 0) + (line.wait_ns or 0))
-            case lines.Readings():
-                self._reach(max(line.time_ns, default=0))
-            case lines.Event():
-                self._reach(line.time_ns)
-                so_far.events = (*so_far.events, line.message)[-EVENTS_KEPT:]
+            case lines.Header():
+                self._header, self.environment = line, line.environment
+                known = line.name, line.mode, line.unit, line.created, line.loader.length
+                self.so_far = LiveState(*known)
+            case lines.Block() if self._header:
+                self._serve(line, self._header)
+                time_ns = self._came_ns
+            case lines.EpochEnd(epoch=epoch, request_ns=request_ns):
+                if request_ns is not None:
+                    self._close(epoch, request_ns)
+                    time_ns = request_ns + (line.wait_ns or 0)
+                self._batches.pop(epoch, None)
+                self._last.pop(epoch, None)
+                self.is_open &= epoch != so_far.epoch
+                self._is_measured = line.cause != "unmeasured"
+            case lines.Readings(time_ns=[*_, time_ns]):
+                pass
+            case lines.Event(time_ns=time_ns):
+                so_far.events = (*so_far.events, line.message)[-MOST_EVENTS:]
             case lines.RunEnd():
                 so_far.ended = True
+        self.so_far.elapsed_ns = max(self.so_far.elapsed_ns, time_ns)
+
+    def _serve(self, block: lines.Block, header: lines.Header) -> None:
+        """Batches of one arm: all were waited for, and some count."""
+        so_far, epoch, is_real = self.so_far, block.epoch, block.arm == "real"
+        alternates = header.mode == "alternate"
+        is_in_pair = block.pair is not None and not block.instrumented
+        unknown = [None] * len(block.request_ns)
+        columns = (
+            block.request_ns,
+            block.wait_ns,
+            block.step_ns or unknown,
+            block.samples or unknown,
+        )
+        for request_ns, wait_ns, step_ns, samples in zip(*columns, strict=True):
+            self._close(epoch, request_ns)
+            number, came_ns = self._batches[epoch], request_ns + wait_ns
+            is_steady = is_in_pair if alternates else number >= header.warmup
+            if is_steady and is_real is (header.mode != "replay"):
+                self._last[epoch] = request_ns, wait_ns, math.nan if samples is None else samples
+            if step_ns is not None:
+                self._close(epoch, came_ns + step_ns)
+            if (
+                not number
+                and (epoch or not header.loader.ready_batches)
+                and (is_real or not alternates)
+            ):
+                if so_far.epoch_start_ns is None:
+                    so_far.epoch_start_ns = wait_ns
+                else:
+                    so_far.last_epoch_start_ns = wait_ns
+            if self._came_ns:
+                self.longest_gap_ns = max(self.longest_gap_ns, came_ns - self._came_ns)
+            self.longest_wait_ns = max(self.longest_wait_ns, wait_ns)
+            self._came_ns, self.is_open, self._is_measured = came_ns, True, True
+            self._batches[epoch] += 1
+            so_far.epoch, so_far.batch = epoch, number
+            so_far.batches += 1
+            so_far.wait_ns += wait_ns * is_real
+
+    def _close(self, epoch: int, end_ns: int) -> None:
+        """End the step of the epoch's last batch, where it is open and counts."""
+        request_ns, wait_ns, samples = self._last.pop(epoch, (end_ns, 1, 0))
+        if end_ns >= request_ns + wait_ns:
+            times = np.array([1, end_ns - request_ns, wait_ns, samples])
+            self._all = self._all + times
+            self._recent.append((end_ns, times))
+            while self._recent[0][0] <= end_ns - MINUTE_NS:
+                self._recent.popleft()
 
     def silent_ns(self, quiet_ns: int) -> int | None:
         """How long no batch has come, `quiet_ns` after the log was last written.
 
         None without a header, and once the run or its recording has ended.
         """
-        if self.header is None or self.so_far.ended or self._is_left:
+        if self._header is None or self.so_far.ended or not self._is_measured:
             return None
-        return self.latest_ns + quiet_ns - self._last_batch_ns
+        return self.so_far.elapsed_ns + quiet_ns - self._came_ns
 
     def state(self, quiet_ns: int) -> LiveState | None:
         """The state `quiet_ns` after the log was last written; None without a header."""
-        if self.header is None:
+        if self._header is None:
             return None
-        elapsed_ns = self.latest_ns + (0 if self.so_far.ended else quiet_ns)
-        silent_ns = self.silent_ns(quiet_ns)
-        usual_ns = SILENT_ITERATIONS * (self._sums[0] + self._sums[1]) / max(self._count, 1)
-        if silent_ns is not None and silent_ns <= max(SILENT_NS, usual_ns):
-            silent_ns = None
-        recent = [each for ended_ns, each in self._recent if ended_ns > elapsed_ns - RECENT_NS]
-        if self._recent and not recent and silent_ns is None:
-            recent = [self._recent[-1][1]]
+        now_ns, silent_ns = self.so_far.elapsed_ns, self.silent_ns(quiet_ns)
+        if silent_ns is not None:
+            now_ns += quiet_ns
+            usual_ns = self._all[1] / max(self._all[0], 1)
+            if silent_ns <= max(LEAST_SILENCE_NS, SILENT_ITERATIONS * usual_ns):
+                silent_ns = None
+        recent = [times for end_ns, times in self._recent if end_ns > now_ns - MINUTE_NS]
+        last_minute = np.sum(recent or [self._recent[-1][1]], axis=0)
         return replace(
             self.so_far,
-            elapsed_ns=elapsed_ns,
-            now=_rates(len(recent), *(sum(each[of] for each in recent) for of in range(3))),
-            overall=_rates(self._count, *self._sums),
+            elapsed_ns=now_ns,
+            now=_rates(last_minute) if silent_ns is None else None,
+            overall=_rates(self._all),
             silent_ns=silent_ns,
         )
 
-    def _take_block(self, block: lines.Block, warmup: int) -> None:
-        so_far, is_real = self.so_far, block.arm == "real"
-        is_alternating, is_replay = so_far.mode == "alternate", so_far.mode == "replay"
-        is_counted = is_real is not is_replay
-        if is_alternating:
-            is_counted &= block.pair is not None and not block.instrumented
-        first, count = self._next.get(block.epoch, 0), len(block.request_ns)
-        unknown: list[int | None] = [None] * count
-        steps_ns, samples = block.step_ns or unknown, block.samples or unknown
-        for row, (request_ns, wait_ns) in enumerate(
-            zip(block.request_ns, block.wait_ns, strict=True)
-        ):
-            self._close(block.epoch, request_ns)
-            came_ns = request_ns + wait_ns
-            self.longest_gap_ns = max(self.longest_gap_ns, came_ns - self._last_batch_ns)
-            self._last_batch_ns = max(self._last_batch_ns, came_ns)
-            if is_counted and (is_alternating or first + row >= warmup):
-                self._open[block.epoch] = came_ns, wait_ns, steps_ns[row], samples[row]
-        self.longest_wait_ns = max(self.longest_wait_ns, *block.wait_ns)
-        self._reach(self._last_batch_ns)
-        self.is_open, self._is_left = True, False
-        self._next[block.epoch] = first + count
-        so_far.epoch, so_far.batch = block.epoch, first + count - 1
-        so_far.batches += count
-        so_far.wait_ns += sum(block.wait_ns) if is_real else 0
-        if not first and (is_real or is_replay):
-            if so_far.epoch_start_ns is None:
-                so_far.epoch_start_ns = block.wait_ns[0]
-            else:
-                so_far.last_epoch_start_ns = block.wait_ns[0]
 
-    def _close(self, epoch: int, request_ns: int | None) -> None:
-        """The last step ended with a request at that time; None: nobody knows when it did."""
-        if epoch not in self._open:
-            return
-        came_ns, wait_ns, step_ns, samples = self._open.pop(epoch)
-        if step_ns is None and request_ns is not None:
-            step_ns = max(request_ns - came_ns, 0)
-        if step_ns is None:
-            return
-        ended_ns = came_ns + step_ns
-        figures = wait_ns, step_ns, math.nan if samples is None else samples
-        self._count += 1
-        self._sums = [total + figure for total, figure in zip(self._sums, figures, strict=True)]
-        self._recent.append((ended_ns, figures))
-        while self._recent[0][0] <= ended_ns - RECENT_NS:
-            self._recent.popleft()
-
-    def _reach(self, time_ns: int) -> None:
-        self.latest_ns = max(self.latest_ns, time_ns)
-
-
-def _rates(batches: int, wait_ns: float, step_ns: float, samples: float) -> Rates | None:
-    """The rates of so many batches, by their sums; None of no time."""
-    elapsed_ns = wait_ns + step_ns
+def _rates(times: Values) -> Rates | None:
+    batches, elapsed_ns, wait_ns, samples = times.tolist()
     if not elapsed_ns:
         return None
     per_s = SECOND_NS / elapsed_ns
+    samples_per_s = None if math.isnan(samples) else samples * per_s
     return Rates(
-        batches=batches,
-        elapsed_ns=int(elapsed_ns),
-        batches_per_s=batches * per_s,
-        samples_per_s=None if math.isnan(samples) else samples * per_s,
-        wait_share=wait_ns / elapsed_ns,
+        int(batches), int(elapsed_ns), batches * per_s, samples_per_s, wait_ns / elapsed_ns
     )
 
 
@@ -254,12 +220,9 @@ class FollowedRun:
     """Reads the log at `path` bit by bit into its `run`."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         self.run = LiveRun()
-        self._told_s = 0.0
-        self._file: tuple[int, int] | None = None
-        self._first_line = b""
-        self._read_bytes = 0
+        self._path, self._first = path, b""
+        self._read_bytes, self._told_s = 0, 0.0
 
     def read(self) -> bool:
         """Take all lines that were appended, but for damaged ones; False where there is no log.
@@ -267,40 +230,25 @@ class FollowedRun:
         An incomplete last line waits for its end. A log that was cut off, or replaced by another
         one, is read from its beginning. Raises RunLogError when it is no log, or cannot be read.
         """
-        try:
-            with opened(self.path) as file:
-                self._read_on(file)
-        except RunLogError as error:
-            self._file = None
-            if isinstance(error.__cause__, FileNotFoundError):
-                return False
-            raise
-        return True
-
-    def _read_on(self, file: BinaryIO) -> None:
-        state = os.fstat(file.fileno())
-        identity = state.st_dev, state.st_ino
-        is_same = identity == self._file and state.st_size >= self._read_bytes
-        if not is_same or file.read(len(self._first_line)) != self._first_line:
-            self._file, self._first_line, self._read_bytes = identity, b"", 0
-        if not self._read_bytes:
-            self.run, self._told_s = LiveRun(), state.st_mtime
-        before_ns = self.run.latest_ns
-        file.seek(self._read_bytes)
-        while texts := next_part(file):
-            whole = [text for text in texts if text.endswith(b"\n")]
-            for text in whole:
-                with suppress(RunLogError):  # it is damaged
+        if not self._path.exists():
+            return False
+        with log.opened(self._path) as file:
+            state, first = os.fstat(file.fileno()), file.readline(log.LONGEST_LINE_BYTES)
+            if not first.endswith(b"\n"):
+                return True
+            told_ns = self.run.so_far.elapsed_ns
+            if first != self._first or state.st_size < self._read_bytes:
+                log.LogReader(self._path).add([first])  # it must be a header
+                self.run, told_ns = LiveRun(), -1
+                self._first, self._read_bytes = first, 0
+            file.seek(self._read_bytes)
+            while (text := file.readline(log.LONGEST_LINE_BYTES)).endswith(b"\n"):
+                self._read_bytes += len(text)
+                with suppress(RunLogError):
                     self.run.take(lines.decode(text))
-            if whole and self.run.header is None:
-                raise RunLogError(f"{self.path}, line 1 is no header of a run log; {ASK_FOR_A_LOG}")
-            self._first_line = self._first_line or b"".join(whole[:1])
-            self._read_bytes += sum(map(len, whole))
-            if len(whole) < len(texts):  # the rest of the last line may have come meanwhile
-                break
-        # Some lines tell no time: what a worker was seen doing, also where it hangs.
-        if self.run.latest_ns != before_ns:
+        if self.run.so_far.elapsed_ns > told_ns:
             self._told_s = state.st_mtime
+        return True
 
     def quiet_ns(self, now_s: float) -> int:
         """How long ago the log told a time, at `now_s` since the epoch of its file's clock."""

@@ -184,20 +184,37 @@ def test_the_gap_of_a_job_is_from_the_pairs_of_all_ranks() -> None:
     assert lost.value == pytest.approx(saved(wait_ns, 0 * wait_ns), abs=0.01)
 
 
-def test_what_a_job_does_lasts_as_long_as_on_its_slowest_rank() -> None:
-    """What happened on any rank is told once, with its ranks."""
-    slower = Prefetch(0, 0, 3, 2, 50, 8, [1, 30, 20])
-    other = Prefetch(0, 0, 3, 2, 40, 8, [1, 10, 30])
-    again = Event(9, "a worker died")
-    runs = runs_of(train(slow(1, ranks=2)))
+def test_what_happened_on_any_rank_is_told_once() -> None:
+    """With its ranks; an epoch takes as long to end as on the slowest."""
+    prefetch, again = Prefetch(0, 0, 3, 2, 50, 8, [1, 30, 20]), Event(9, "a worker died")
     own = [
-        {"prefetches": (slower, slower), "events": (again,), "notes": ("cut off",)},
-        {"prefetches": (other,), "events": (replace(again, time_ns=4),), "closed": False},
+        {"events": (again,), "notes": ("cut off",)},
+        {"prefetches": (prefetch,), "events": (replace(again, time_ns=4),), "closed": False},
     ]
     ends = [(EpochEnd(0, "exhausted", 100, wait_ns),) for wait_ns in (7 * MS, 4)]
+    runs = runs_of(train(slow(1, ranks=2)))
     run = job_of(replace(runs[rank], ends=ends[rank], **own[rank]) for rank in range(2)).run
     assert run.ends == (EpochEnd(0, "exhausted", 100, 7 * MS),)
-    (prefetch,) = run.prefetches
-    assert (prefetch.elapsed_ns, prefetch.samples, prefetch.waits_ns) == (50, 16, [1, 30, 30])
+    assert run.prefetches == (replace(prefetch, samples=None),)
     assert run.events == (Event(4, "ranks 0-1: a worker died"),)
     assert (run.notes, run.closed) == (("rank 0: cut off",), False)
+
+
+def test_a_step_in_which_any_rank_did_something_else_is_left_out() -> None:
+    """Its log tells so on its own clock, and the others wait for it in the same step."""
+    other, *runs = runs_of(train(slow()))
+    came_ns = int((other.steps.request_ns + other.steps.wait_ns)[7])
+    event = Event(came_ns + 1, "an evaluation ran", "within a step")
+    told = job_of([replace(other, events=(event,)), *runs])
+    assert (told.steps, told.run.steps.step_ns[7], told.run.events) == (STEPS - 1, -1, ())
+
+
+def test_batches_of_different_arms_do_not_count() -> None:
+    """As where ranks have different seeds."""
+    training, arm, pair = train_in_pairs(waits(2, 480))
+    first, other = runs_of(training, arm=arm, pair=pair)
+    turned = other.steps.arm.copy()
+    turned[:16] = 1 - turned[:16]
+    told = job_of([first, replace(other, steps=other.steps.replace(arm=turned))])
+    (caution,) = told.cautions
+    assert caution.startswith("For 16 batches the ranks were in different arms: these are left out")

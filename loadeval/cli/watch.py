@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console, Group
 from rich.live import Live
 
-from loadeval import words
 from loadeval.cli import console
 from loadeval.cli.hangs import HangTeller
 from loadeval.data.folder import logs_so_far
 from loadeval.errors import RunLogError
-from loadeval.live import FollowedRun, LiveState, Rates, together
+from loadeval.live import FollowedRun, LiveState, Rates
 from loadeval.report import text
-from loadeval.report.blocks import Facts, Number, Section, Table, Text
-
-RUN = "The run log that a training writes, or the folder of its logs; it is waited for."
-MOST_RANKS = 10
+from loadeval.report.blocks import Section, Table, Text
+from loadeval.words import NOT_MEASURED, duration, printable, rate, share, span
 
 Ranks = Mapping[str, LiveState]
-"""The state of each rank of a job under the name of its log, in order; a run by itself is one."""
+RUN = "The run log that a training writes, or the folder of its logs; it is waited for."
+MOST_RANKS = 10
 
 
 def watch(
@@ -46,23 +44,36 @@ def watch(
     """
     if as_json and not once:
         raise typer.BadParameter("--json prints one state: give it with --once")
-    with console.errors_printed():
+    states, terminal = follow(run, interval), console.new_console()
+    with console.errors_printed(), suppress(KeyboardInterrupt):
         if not once:
-            with suppress(KeyboardInterrupt):
-                show(run, follow(run, interval), console.new_console())
+            _show(states, HangTeller(run), terminal)
             return
-        ranks = next(follow(run, 0.0))
+        ranks = next(states)
         if not ranks:
             raise RunLogError(
                 f"there is no run log at {run} yet; expected one that log_file= writes; leave out "
                 "--once to wait for it"
             )
-    if as_json:
         told = [{"log": name, **asdict(state)} for name, state in ranks.items()]
-        content = {"ranks": told} if len(ranks) > 1 else asdict(*ranks.values())
-        console.print_json({"path": str(run), **content})
-    else:
-        text.show([screen(ranks)])
+        if not as_json:
+            text.show(screen(ranks))
+        else:
+            whole = {"ranks": told} if len(ranks) > 1 else asdict(*ranks.values())
+            console.print_json({"path": str(run), **whole})
+
+
+def _show(states: Iterator[Ranks], teller: HangTeller, terminal: Console) -> None:
+    """Show each of the states: on a terminal in the place of the one before, else as a line."""
+    with (
+        Live(console=terminal, auto_refresh=False) if terminal.is_terminal else nullcontext() as on
+    ):
+        for ranks in states:
+            teller.poll()
+            if on:
+                on.update(Group(*text.lines(screen(ranks), terminal.width)), refresh=True)
+            elif ranks:
+                typer.echo(line(ranks))
 
 
 def follow(
@@ -74,115 +85,92 @@ def follow(
     """The ranks whose logs are at `path`, every `interval_s`, until all have ended.
 
     There is none while there is no log yet, or not even its first line. Ranks that begin later are
-    followed from then on, and one that has ended stays as it was.
+    followed from then on.
     """
     followed: dict[Path, FollowedRun] = {}
-    states: dict[Path, LiveState | None] = {}
     while True:
-        # Which loader is the training one is known only once optimizers make steps.
-        paths = logs_so_far(path) if path.is_dir() else [path]
-        for log in paths:
-            if (known := states.get(log)) and known.ended:
-                continue
+        ranks = {}
+        for log in logs_so_far(path) if path.is_dir() else [path]:
             rank = followed.setdefault(log, FollowedRun(log))
-            states[log] = rank.run.state(rank.quiet_ns(now_s())) if rank.read() else None
-        ranks = {log.stem: state for log in paths if (state := states[log])}
+            if rank.read() and (state := rank.run.state(rank.quiet_ns(now_s()))):
+                ranks[log.stem] = state
         yield ranks
-        if ranks and len(ranks) == len(paths) and all(state.ended for state in ranks.values()):
+        if ranks and all(state.ended for state in ranks.values()):
             return
         sleep(interval_s)
 
 
-def show(path: Path, states: Iterator[Ranks], screen_on: Console) -> None:
-    """Show each of the states: on a terminal in the place of the one before, else as a line.
+def line(ranks: Ranks) -> str:
+    """How far a run is, and its throughput and waiting now: of all of it once it has ended."""
+    states = list(ranks.values())
+    speed, waiting = _rates(states, "overall" if all(state.ended for state in states) else "now")
+    return printable(f"{_progress(states)}; {speed}{waiting and f', waiting {waiting}'}")
 
-    There is no line where nothing has come since the one before.
+
+def screen(ranks: Ranks) -> list[Section]:
+    """What is known of a run; or of a job and its ranks, those first that wait most."""
+    if not ranks:
+        return [Section("", [Text("Waiting for a run log, or its first line")])]
+    states = list(ranks.values())
+    ranked = sorted(
+        ranks.items(),
+        key=lambda rank: (rank[1].silent_ns or 0, rank[1].now.wait_share if rank[1].now else 0),
+        reverse=True,
+    )
+    told = [(name, _place(state), [state]) for name, state in ranked[:MOST_RANKS]]
+    left = len(ranked) - MOST_RANKS
+    below = [Text(f"and {left} more, which wait less")] if left > 0 else []
+    if len(states) > 1:
+        told.insert(0, ("all ranks", "", states))
+    else:
+        starts_ns = states[0].epoch_start_ns, states[0].last_epoch_start_ns
+        starts = ", then ".join(duration(start) for start in starts_ns if start is not None)
+        below = [Text(f"epoch start: {starts or NOT_MEASURED}")]
+        below += [Text(f"event: {event}") for event in states[0].events]
+    rows = [(name, place, *_rates(of, "now"), *_rates(of, "overall")) for name, place, of in told]
+    kind: Literal["plain", "caution"] = (
+        "caution" if any(state.silent_ns for state in states) else "plain"
+    )
+    return [
+        Section("", [Text(_progress(states), kind)]),
+        Section("", [Table(("", "", "last minute", "waiting", "whole run", "waiting"), rows)]),
+        Section("", below),
+    ]
+
+
+def _rates(states: Sequence[LiveState], when: Literal["now", "overall"]) -> tuple[str, str]:
+    """The throughput of all of these ranks, and the share of the time that they wait.
+
+    They leave a step together, so they wait no less than the one that waits most: how much longer,
+    only batches that are aligned tell.
     """
-    waiting = f"Waiting for a run log at {path}; Ctrl-C ends it"
-    hangs, before = HangTeller(path), object()
-    is_terminal = screen_on.is_terminal
-    with Live(console=screen_on, auto_refresh=False) if is_terminal else nullcontext() as live:
-        for ranks in states:
-            hangs.poll()
-            shown = screen(ranks) if ranks else Section(waiting)
-            if live is not None:
-                live.update(Group(*text.lines([shown], screen_on.width)), refresh=True)
-                continue
-            news = [
-                (state.batches, state.events, state.ended, bool(state.silent_ns))
-                for state in ranks.values()
-            ]
-            if news != before:
-                typer.echo(words.printable(shown.title))
-            before = news
+    rates: list[Rates | None] = [getattr(state, when) for state in states]
+    known = [each for each in rates if each is not None]
+    if len(known) < len(states):
+        return "no steady-state batches", ""
+    samples = [each.samples_per_s for each in known]
+    speed = rate(sum(filter(None, samples)), states[0].unit)
+    if None in samples:
+        speed = rate(min(each.batches_per_s for each in known), "batches")
+    return speed, share(max(each.wait_share for each in known))
 
 
-def screen(ranks: Ranks) -> Section:
-    """How far a run, or the ranks of a job, are, and how fast; those first that wait most.
-
-    The title is of now, or of all of a run once it has ended.
-    """
-    states, rows = list(ranks.values()), list[tuple[str, ...]]()
-    now, overall = (together([getattr(each, of) for each in states]) for of in ("now", "overall"))
-    rates = overall if all(state.ended for state in states) else now
-    title, unit = _progress(states), states[0].unit
-    if rates is not None:
-        throughput, waiting = _rates(rates, unit)
-        title += f"; {throughput}, waiting {waiting}"
-    if len(ranks) > 1:
-        rows.append(("all ranks", "", *_rates(now, unit), *_rates(overall, unit)))
-
-    def wait_share(name: str) -> float:
-        known = ranks[name].now or ranks[name].overall
-        return known.wait_share if known else 0.0
-
-    for name in sorted(ranks, key=wait_share, reverse=True)[:MOST_RANKS]:
-        state = ranks[name]
-        where = _status(state) if state.ended or state.silent_ns else _place(state)
-        rows.append((name, where, *_rates(state.now, unit), *_rates(state.overall, unit)))
-    if (left := len(ranks) - MOST_RANKS) > 0:
-        rows.append((f"and {left:,} more", "which wait less", *[""] * 4))
-    slowest = max(states, key=lambda state: state.epoch_start_ns or 0)
-    starts = [("first epoch start", Number(slowest.epoch_start_ns, "duration"))]
-    if slowest.last_epoch_start_ns is not None:
-        starts.append(("last epoch start", Number(slowest.last_epoch_start_ns, "duration")))
-    events = dict.fromkeys(f"event: {message}" for state in states for message in state.events)
-    head = (f"mode {states[0].mode}", "", "now", "waiting", "whole run", "waiting")
-    return Section(title, [Text(""), Table(head, rows), Facts(starts), *map(Text, events)])
-
-
-def _progress(states: list[LiveState]) -> str:
-    """Whether it goes on and for how long; where a run is, or how far the ranks of a job are."""
-    if len(states) == 1:
-        return f"{_status(states[0])}; {_place(states[0])}"
-    least, most = (of(state.batches for state in states) for of in (min, max))
-    told = max(states, key=lambda state: (state.silent_ns or 0, not state.ended))
-    ranks = f"{len(states):,} ranks{', one with' if told.silent_ns else ''} {_status(told)}"
-    return f"{ranks}; {least:,} to {most:,} batches each"
-
-
-def _status(state: LiveState) -> str:
-    elapsed = words.span(state.elapsed_ns)
-    if state.ended:
-        return f"ended after {elapsed}"
-    if state.silent_ns is not None:
-        return f"no batch for {words.span(state.silent_ns)}, {elapsed} after the start"
-    return f"running for {elapsed}"
+def _progress(states: Sequence[LiveState]) -> str:
+    """For how long a run or all ranks go on, and how far they are."""
+    status = f"running for {(elapsed := span(max(state.elapsed_ns for state in states)))}"
+    if silent := [state.silent_ns for state in states if state.silent_ns]:
+        status = f"no batch for {span(max(silent))}, {elapsed} after the start"
+    elif all(state.ended for state in states):
+        status = f"ended after {elapsed}"
+    if len(states) > 1:
+        status = f"{len(states)} ranks{f', {len(silent)} with' if silent else ''} {status}"
+    return f"{status}; {min(state.batches for state in states):,} batches"
 
 
 def _place(state: LiveState) -> str:
-    """The last epoch and batch, from 0."""
+    if state.silent_ns:
+        return f"no batch for {span(state.silent_ns)}"
     if state.epoch is None or state.batch is None:
         return "no batch yet"
-    length = "" if state.epoch_batches is None else f" of {state.epoch_batches:,}"
-    return f"epoch {state.epoch:,}, batch {state.batch:,}{length}"
-
-
-def _rates(rates: Rates | None, unit: str) -> tuple[str, str]:
-    """Throughput in samples, or in batches where those are not known; and waiting."""
-    if rates is None:
-        return words.NOT_MEASURED, words.NOT_MEASURED
-    throughput = words.rate(rates.batches_per_s, "batches")
-    if rates.samples_per_s is not None:
-        throughput = words.rate(rates.samples_per_s, unit)
-    return throughput, words.share(rates.wait_share)
+    of_epoch = f" of {state.epoch_batches:,}" if state.epoch_batches else ""
+    return f"epoch {state.epoch}, batch {state.batch:,}{of_epoch}"

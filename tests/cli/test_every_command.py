@@ -47,7 +47,7 @@ def test_what_cannot_be_read_exits_with_1(command: str, tmp_path: Path) -> None:
     bad.write_text("no log\n")
     options = {"watch": ["--once"], "export": ["--format", "csv"]}.get(command, [])
     several = [good] if command in {"compare", "report"} else []
-    for path, message in ((tmp_path / "\x1b[2J", r"\x1b[2J"), (bad, "is no header")):
+    for path, message in ((tmp_path / "\x1b[2J", r"\x1b[2J"), (bad, "bad.jsonl")):
         code, out, err = runner(command)(*several, path, *options)
         assert (code, out) == (1, "")
         assert err.startswith("Error: ")

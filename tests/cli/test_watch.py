@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from loadeval.cli import watch as command
-from loadeval.cli.watch import Ranks, follow, screen
+from loadeval.cli.watch import Ranks, follow, line, screen
 from loadeval.live import LiveState, Rates
 from loadeval.report.text import lines
 from tests.cli.commands import runner
@@ -45,7 +45,7 @@ def of(state: LiveState) -> Ranks:
 
 
 def shown(job: Ranks, width: int = 100) -> list[str]:
-    return [each.plain for each in lines([screen(job)], width)]
+    return [each.plain for each in lines(screen(job), width)]
 
 
 @pytest.fixture(name="log")
@@ -63,79 +63,80 @@ def _job(tmp_path: Path) -> Path:
 
 
 def test_the_screen_of_a_run() -> None:
-    """Now beside the whole run, epoch starts, events; the first line is for a file too."""
+    """Now beside the whole run, epoch starts, events."""
     assert shown(of(STATE)) == [
-        "running for 12 min 3 s; epoch 3, batch 1,234 of 5,000; 264 images/s, waiting 34.0%",
+        "running for 12 min 3 s; 16,234 batches",
         "",
-        "mode log                                 now           waiting  whole run     waiting",
-        "rank0     epoch 3, batch 1,234 of 5,000  264 images/s  34.0%    250 images/s  25.0%",
+        "                                      last minute   waiting  whole run     waiting",
+        "rank0  epoch 3, batch 1,234 of 5,000  264 images/s  34.0%    250 images/s  25.0%",
         "",
-        "first epoch start  400 ms",
-        "last epoch start   300 ms",
+        "epoch start: 400 ms, then 300 ms",
         "event: the step changes its batch",
     ]
 
 
-def test_the_line_of_a_run_that_has_ended_is_of_the_whole_run() -> None:
-    assert screen(of(replace(STATE, ended=True))).title == (
-        "ended after 12 min 3 s; epoch 3, batch 1,234 of 5,000; 250 images/s, waiting 25.0%"
+def test_the_line_of_a_run() -> None:
+    """For a file or another program: now, and once it has ended the whole run."""
+    assert line(of(STATE)) == (
+        "running for 12 min 3 s; 16,234 batches; 264 images/s, waiting 34.0%"
     )
+    assert line(of(replace(STATE, ended=True))) == (
+        "ended after 12 min 3 s; 16,234 batches; 250 images/s, waiting 25.0%"
+    )
+    without = replace(NOW, samples_per_s=None)
+    assert line(of(replace(STATE, now=without))).endswith("; 0.700 batches/s, waiting 34.0%")
 
 
 def test_before_the_first_batch() -> None:
     """Nothing that is not known is made up."""
-    assert shown(of(LiveState(name="resnet", unit="images", elapsed_ns=SECOND))) == [
-        "running for 1 s; no batch yet",
-        "",
-        "mode log                now           waiting       whole run     waiting",
-        "rank0     no batch yet  not measured  not measured  not measured  not measured",
-        "",
-        "first epoch start  not measured",
-    ]
+    empty = of(LiveState(name="resnet", unit="images", elapsed_ns=SECOND))
+    assert line(empty) == "running for 1 s; 0 batches; no steady-state batches"
+    assert "no batch yet  no steady-state batches" in shown(empty)[3]
+    assert shown(empty)[-1] == "epoch start: not measured"
 
 
 def test_a_silent_run_says_so_first() -> None:
     silent = of(replace(STATE, silent_ns=93 * SECOND, now=None))
-    status = "no batch for 93 s, 12 min 3 s after the start; epoch 3, batch 1,234 of 5,000"
-    assert shown(silent)[0] == status
+    status = "no batch for 93 s, 12 min 3 s after the start; 16,234 batches"
+    assert line(silent).startswith(status)
+    assert shown(silent)[0] == f"Caution: {status}"
 
 
 def test_text_of_a_log_cannot_steer_the_terminal() -> None:
-    """The name of its file, its unit and its events are text."""
+    """Its unit and its events are text."""
     evil = "[red]\x1b[2J"
     state = replace(STATE, unit=evil, events=(evil,))
-    text = "\n".join(shown({evil: state}, 200))
+    text = "\n".join([*shown(of(state), 200), line(of(state))])
     assert "\x1b" not in text
-    assert text.count(r"[red]\x1b[2J") == 5
+    assert text.count(r"[red]\x1b[2J") == 4
 
 
 def test_a_job_is_all_its_ranks() -> None:
     """Throughput adds up; who waits most comes first, and a rank without a batch is told."""
     waits = replace(STATE, now=Rates(40, 58 * SECOND, 0.6, 200.0, 0.5), batches=16_230)
-    status = "2 ranks running for 12 min 3 s; 16,230 to 16,234 batches each"
-    assert shown({"rank0": replace(STATE, ended=True), "rank1": waits}, 110) == [
-        f"{status}; 464 images/s, waiting 50.0%",
+    assert line({"rank0": STATE, "rank1": waits}) == (
+        "2 ranks running for 12 min 3 s; 16,230 batches; 464 images/s, waiting 50.0%"
+    )
+    assert shown({"rank0": replace(STATE, ended=True), "rank1": waits}, 86) == [
+        "2 ranks running for 12 min 3 s; 16,230 batches",
         "",
-        "mode log                                  now           waiting  whole run     waiting",
+        "                                          last minute   waiting  whole run     waiting",
         "all ranks                                 464 images/s  50.0%    500 images/s  25.0%",
         "rank1      epoch 3, batch 1,234 of 5,000  200 images/s  50.0%    250 images/s  25.0%",
-        "rank0      ended after 12 min 3 s         264 images/s  34.0%    250 images/s  25.0%",
-        "",
-        "first epoch start  400 ms",
-        "last epoch start   300 ms",
-        "event: the step changes its batch",
+        "rank0      epoch 3, batch 1,234 of 5,000  264 images/s  34.0%    250 images/s  25.0%",
     ]
     silent = {"rank0": STATE, "rank1": replace(waits, now=None, silent_ns=93 * SECOND)}
-    assert shown(silent)[0].startswith(
-        "2 ranks, one with no batch for 93 s, 12 min 3 s after the start; "
+    assert line(silent) == (
+        "2 ranks, 1 with no batch for 93 s, 12 min 3 s after the start; 16,230 batches; "
+        "no steady-state batches"
     )
     many = {f"rank{rank}": STATE for rank in range(12)}
-    assert any(row.startswith("and 2 more  which wait less") for row in shown(many))
+    assert shown(many)[-1] == "and 2 more, which wait less"
 
 
 def test_a_run_that_has_ended_is_told_once(log: Path) -> None:
     """In one line where there is no terminal, with nothing more to follow."""
-    told = "ended after 1 s; epoch 0, batch 29 of 30; 100 images/s, waiting 75.0%\n"
+    told = "ended after 1 s; 30 batches; 100 images/s, waiting 75.0%\n"
     assert run(log) == (0, told, "")
 
 
@@ -143,7 +144,7 @@ def test_once_is_the_whole_screen(log: Path) -> None:
     """Without a terminal too."""
     code, out, err = run(log, "--once")
     assert (code, err) == (0, "")
-    assert "first epoch start  " in out
+    assert "epoch start: 30.0 ms" in out
 
 
 def test_json_has_the_fields_of_the_state(log: Path, job: Path) -> None:
@@ -245,7 +246,7 @@ def test_a_terminal_shows_a_screen_and_ctrl_c_ends_it(
     for options in ((), ("--once",)):
         code, out, err = run(log, *options)
         assert (code, err) == (0, "")
-        assert "waiting 75.0%" in out
+        assert "100 images/s  75.0%" in out
 
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
