@@ -6,6 +6,7 @@ import gc
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from inspect import signature
 from itertools import chain, count, islice, product, repeat
 from operator import truediv
 from pathlib import Path
@@ -34,7 +35,7 @@ from loadeval.model.whatif import memory_bytes, shortages
 from loadeval.report.blocks import Cell, Number, Section, Table, Text
 from loadeval.report.text import lines
 
-WORKERS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 32)
+SPACE = {"prefetch_factor": (2, 4), "num_workers": (0, 1, 2, 3, 4, 6, 8, 12, 16, 32)}
 """What is predicted where nobody says what to choose from."""
 NEED_WORKERS = "prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"
 """PyTorch's DataLoader refuses them without workers."""
@@ -151,14 +152,21 @@ def tune(
         clock: a clock in nanoseconds, for tests.
 
     Settings with which the loader or the step fails are reported with the error; what it raises
-    with the present ones is raised. After Ctrl-C what is known is returned. Raises UsageError where
-    it is not known what to try.
+    with the present ones is raised. After Ctrl-C what is known is returned. Raises UsageError for
+    an argument that is not valid, and where it is not known what to try.
     """
+    if batches < 1 or rounds < 1:
+        raise UsageError(f"batches is {batches} and rounds {rounds}; expected 1 or more of each")
+    if space is None:
+        taken = signature(make_loader).parameters
+        takes_all = any(each.kind is each.VAR_KEYWORD for each in taken.values())
+        space = {name: SPACE[name] for name in SPACE if takes_all or name in taken}
 
     def measure(changes: Options, mode: Mode, times: int) -> list[Run]:
         gc.collect()  # workers that are left in a cycle would run on beside this block's
         loader = make_loader(**_merged(settings or {}, changes))
-        with LoaderEvaluator(loader, mode, clock=clock) as evaluator:
+        most = times * batches if mode == "alternate" else None  # so that it has enough blocks
+        with LoaderEvaluator(loader, mode, batches=most, clock=clock) as evaluator:
             head = head_for(evaluator.recorded().loader.prefetch_depth or 0)
             last = times * (head + batches)
             epochs = repeat(evaluator, last)  # of a batch each, at least
@@ -168,7 +176,7 @@ def tune(
                     synchronize()
         return [evaluator.recorded()]
 
-    return _tuned(measure, settings or {}, space or {}, rounds)
+    return _tuned(measure, settings or {}, space, rounds)
 
 
 def tune_command(
@@ -196,7 +204,7 @@ def tune_command(
             settings,
             folder=str(folder),
             mode=mode,
-            batches=stop_after,
+            batches=stop_after or (times * FEWEST_BATCHES if mode == "alternate" else None),
             settings=_merged(settings.settings, changes),
         )
         served, more = ServedBatches(folder, times * FEWEST_BATCHES), iter(range(LOOKS_MORE))
@@ -217,7 +225,7 @@ def tune_command(
         why = f"return code {ended.code}" if runs else why_nothing(folder, ended.code)
         raise LoadevalError(f"{why}. See {number}/output.txt")
 
-    return _tuned(measure, settings.settings, space, rounds=2)
+    return _tuned(measure, settings.settings, space or SPACE, rounds=2)
 
 
 def _merged(settings: Options, changes: Options) -> Options:
@@ -248,7 +256,6 @@ def _tuned(
         "pin_memory": info.pinned,
         **settings,
     }
-    space = space or {"prefetch_factor": (2, 4), "num_workers": WORKERS}
     unit = look.header.unit if gap(look).samples_per_batch else "batches"
     if "batch_size" in space and unit == "batches":
         raise UsageError(
@@ -275,7 +282,7 @@ def _tuned(
     except KeyboardInterrupt:
         if not rates[0][1:]:  # a single turn has no interval
             raise
-        notes.append("Ended early by Ctrl-C.")
+        notes.append("Ended early, by Ctrl-C or another signal.")
     gains = [NOTHING_GAINED] * len(trials)
     for at, each in rates.items():
         gain = _speedup(each, rates[0])

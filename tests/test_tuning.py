@@ -162,7 +162,7 @@ def test_ctrl_c_ends_it_with_what_is_known(loaders: Loaders) -> None:
     """In the third turn, after a look of three blocks, each with a head of 3 batches."""
     result = loaders.tune(step=interrupted(loaders, 3 * 23 + 1 + 7 * 24))
     assert result.best == {"num_workers": 4}
-    assert result.notes[-1] == "Ended early by Ctrl-C."
+    assert result.notes[-1] == "Ended early, by Ctrl-C or another signal."
 
 
 def test_the_queue_and_the_first_epoch_start_do_not_count(loaders: Loaders) -> None:
@@ -218,3 +218,31 @@ def test_the_samples_must_be_known_to_tune_their_number(loaders: Loaders) -> Non
 
     with pytest.raises(UsageError, match="the samples of a batch are not known"):
         loaders.tune(make, space={"batch_size": [8]})
+
+
+@pytest.mark.parametrize("options", [{"batches": 0}, {"rounds": 0}])
+def test_wrong_arguments_are_named(loaders: Loaders, options: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match="expected 1 or more of each"):
+        loaders.tune(**options)
+
+
+def test_by_default_nothing_is_tried_that_the_loader_does_not_take(
+    loaders: Loaders, predicted: dict[int, Estimate]
+) -> None:
+    predicted.update({workers: Estimate(2.0, 1.9, 2.1) for workers in (2, 3)})
+    result = loaders.tune(lambda num_workers: loaders.make(num_workers), space=None)
+    assert tried(result) == [{}, {"num_workers": 2}, {"num_workers": 3}]
+    assert [trial.error for trial in result.trials] == [None] * 3
+
+
+def test_the_look_into_a_long_epoch_is_long_enough(loaders: Loaders) -> None:
+    """Its blocks are sized for the batches that it has, not for those of the epoch."""
+
+    def make(num_workers: int) -> ScriptedLoader:
+        assert num_workers
+        return ScriptedLoader([IMAGES] * 9_000, [MS // 10] * 9_000, loaders.clock)
+
+    def step(_batch: object) -> None:
+        loaders.clock.advance(MS // 10)
+
+    assert loaders.tune(make, step, rounds=1).unit == "samples"
