@@ -229,8 +229,11 @@ def test_wrong_arguments_are_named(loaders: Loaders, options: dict[str, int]) ->
 def test_by_default_nothing_is_tried_that_the_loader_does_not_take(
     loaders: Loaders, predicted: dict[int, Estimate]
 ) -> None:
+    def make(num_workers: int) -> ScriptedLoader:
+        return loaders.make(num_workers)
+
     predicted.update({workers: Estimate(2.0, 1.9, 2.1) for workers in (2, 3)})
-    result = loaders.tune(lambda num_workers: loaders.make(num_workers), space=None)
+    result = loaders.tune(make, space=None)
     assert tried(result) == [{}, {"num_workers": 2}, {"num_workers": 3}]
     assert [trial.error for trial in result.trials] == [None] * 3
 
