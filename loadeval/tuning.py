@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from loadeval.adapter import synchronize
+from loadeval.adapter import adapter_for
 from loadeval.data.blocks import head_for
 from loadeval.data.folder import logs_so_far
 from loadeval.data.lines import Mode
@@ -173,7 +173,7 @@ def tune(
             for number, batch in enumerate(islice(chain.from_iterable(epochs), last + 1), 1):
                 step(batch)
                 if number in {head, last}:  # what a device still does is of the batches so far
-                    synchronize()
+                    adapter_for(loader).fence()
         return [evaluator.recorded()]
 
     return _tuned(measure, settings or {}, space, rounds)

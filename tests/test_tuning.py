@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from loadeval import Change, Tuning, UsageError, tune, tuning
+from loadeval.adapter import IterableAdapter
 from loadeval.estimate.stats import Estimate
 from loadeval.testing import FakeClock, ScriptedLoader
 
@@ -170,6 +171,21 @@ def test_the_queue_and_the_first_epoch_start_do_not_count(loaders: Loaders) -> N
     loader = ScriptedLoader([IMAGES] * 60, [1_000 * MS, *[10 * MS] * 59], loaders.clock)
     result = loaders.tune(lambda num_workers: loader, space={"num_workers": [2]})  # noqa: ARG005 - it makes no difference
     assert result.trials[0].throughput == pytest.approx(200)
+
+
+def test_what_a_device_still_does_is_waited_for(
+    loaders: Loaders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the adapter's fence: a step only hands over what takes 10 ms."""
+    waiting: list[object] = []
+
+    def fence(_adapter: IterableAdapter) -> None:
+        loaders.clock.advance(10 * MS * len(waiting))
+        waiting.clear()
+
+    monkeypatch.setattr(IterableAdapter, "fence", fence)
+    result = loaders.tune(step=waiting.append)
+    assert result.trials[0].throughput == pytest.approx(80)
 
 
 def test_predictions_choose_what_is_measured(
