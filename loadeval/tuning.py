@@ -23,7 +23,6 @@ from loadeval.data.lines import Mode
 from loadeval.data.log import read_run
 from loadeval.data.run import SECOND_NS, Run
 from loadeval.errors import LoadevalError, UsageError, in_words
-from loadeval.estimate.gap import gap
 from loadeval.estimate.stats import Estimate, student
 from loadeval.estimate.steady import closed_steps
 from loadeval.evaluator import LoaderEvaluator
@@ -256,7 +255,7 @@ def _tuned(
         "pin_memory": info.pinned,
         **settings,
     }
-    unit = look.header.unit if gap(look).samples_per_batch else "batches"
+    unit = look.header.unit if (look.steps.samples > 0).all() else "batches"
     if "batch_size" in space and unit == "batches":
         raise UsageError(
             "the samples of a batch are not known, and without them batches of other sizes cannot "
@@ -352,7 +351,10 @@ def _throughput(run: Run, unit: str) -> float:
     counted = np.flatnonzero(closed_steps(run))[head_for(run.loader.prefetch_depth or 0) :]
     steps = run.steps.take(counted)
     if not len(steps):
-        raise LoadevalError("it served no more batches than are loaded ahead")
+        raise LoadevalError(
+            "it served no more batches than are loaded ahead; expected more: raise --stop-after or "
+            "batches="
+        )
     amount = len(steps) if unit == "batches" else steps.samples.sum()
     taken_ns = (steps.wait_ns + steps.step_ns).sum() + sum(end.wait_ns or 0 for end in run.ends)
     return float(SECOND_NS * amount / taken_ns)

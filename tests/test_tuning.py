@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadeval import Change, Tuning, UsageError, tune, tuning
+from loadeval import Change, LoadevalWarning, Tuning, UsageError, tune, tuning
 from loadeval.adapter import IterableAdapter
+from loadeval.errors import LoadevalError
 from loadeval.estimate.stats import Estimate
 from loadeval.testing import FakeClock, ScriptedLoader
 
@@ -265,3 +266,17 @@ def test_the_look_into_a_long_epoch_is_long_enough(loaders: Loaders) -> None:
         loaders.clock.advance(MS // 10)
 
     assert loaders.tune(make, step, rounds=1).unit == "samples"
+
+
+def test_samples_are_known_of_a_look_that_is_too_short_for_blocks(loaders: Loaders) -> None:
+    result = loaders.tune(batches=2, rounds=1)
+    assert result.unit == "samples"
+
+
+def test_a_loader_without_batches_is_one_clear_error(loaders: Loaders) -> None:
+    def make(num_workers: int) -> list[object]:
+        return [None] * (num_workers - 1)
+
+    no_batch = pytest.warns(LoadevalWarning, match="gave no batch")
+    with no_batch, pytest.raises(LoadevalError, match="expected more: raise"):
+        loaders.tune(make)
