@@ -363,7 +363,7 @@ def first_dimension(leaf: Any) -> int | None:
     try:
         shape = leaf.shape
         return as_count(shape[0]) if len(shape) else None
-    except (TypeError, ValueError, OverflowError):  # it has another meaning there
+    except Exception:  # noqa: BLE001 - each kind of array without a shape raises its own error
         return None
 
 
