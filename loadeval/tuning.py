@@ -6,6 +6,7 @@ import gc
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from inspect import signature
 from itertools import chain, count, islice, product, repeat
 from operator import truediv
 from pathlib import Path
@@ -15,14 +16,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from loadeval.adapter import synchronize
+from loadeval.adapter import adapter_for
 from loadeval.data.blocks import head_for
 from loadeval.data.folder import logs_so_far
 from loadeval.data.lines import Mode
 from loadeval.data.log import read_run
 from loadeval.data.run import SECOND_NS, Run
 from loadeval.errors import LoadevalError, UsageError, in_words
-from loadeval.estimate.gap import gap
 from loadeval.estimate.stats import Estimate, student
 from loadeval.estimate.steady import closed_steps
 from loadeval.evaluator import LoaderEvaluator
@@ -34,7 +34,7 @@ from loadeval.model.whatif import memory_bytes, shortages
 from loadeval.report.blocks import Cell, Number, Section, Table, Text
 from loadeval.report.text import lines
 
-WORKERS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 32)
+SPACE = {"prefetch_factor": (2, 4), "num_workers": (0, 1, 2, 3, 4, 6, 8, 12, 16, 32)}
 """What is predicted where nobody says what to choose from."""
 NEED_WORKERS = "prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"
 """PyTorch's DataLoader refuses them without workers."""
@@ -151,24 +151,31 @@ def tune(
         clock: a clock in nanoseconds, for tests.
 
     Settings with which the loader or the step fails are reported with the error; what it raises
-    with the present ones is raised. After Ctrl-C what is known is returned. Raises UsageError where
-    it is not known what to try.
+    with the present ones is raised. After Ctrl-C what is known is returned. Raises UsageError for
+    an argument that is not valid, and where it is not known what to try.
     """
+    if batches < 1 or rounds < 1:
+        raise UsageError(f"batches is {batches} and rounds {rounds}; expected 1 or more of each")
+    if space is None:
+        taken = signature(make_loader).parameters
+        takes_all = any(each.kind is each.VAR_KEYWORD for each in taken.values())
+        space = {name: SPACE[name] for name in SPACE if takes_all or name in taken}
 
     def measure(changes: Options, mode: Mode, times: int) -> list[Run]:
         gc.collect()  # workers that are left in a cycle would run on beside this block's
         loader = make_loader(**_merged(settings or {}, changes))
-        with LoaderEvaluator(loader, mode, clock=clock) as evaluator:
+        most = times * batches if mode == "alternate" else None  # so that it has enough blocks
+        with LoaderEvaluator(loader, mode, batches=most, clock=clock) as evaluator:
             head = head_for(evaluator.recorded().loader.prefetch_depth or 0)
             last = times * (head + batches)
             epochs = repeat(evaluator, last)  # of a batch each, at least
             for number, batch in enumerate(islice(chain.from_iterable(epochs), last + 1), 1):
                 step(batch)
                 if number in {head, last}:  # what a device still does is of the batches so far
-                    synchronize()
+                    adapter_for(loader).fence()
         return [evaluator.recorded()]
 
-    return _tuned(measure, settings or {}, space or {}, rounds)
+    return _tuned(measure, settings or {}, space, rounds)
 
 
 def tune_command(
@@ -196,7 +203,7 @@ def tune_command(
             settings,
             folder=str(folder),
             mode=mode,
-            batches=stop_after,
+            batches=stop_after or (times * FEWEST_BATCHES if mode == "alternate" else None),
             settings=_merged(settings.settings, changes),
         )
         served, more = ServedBatches(folder, times * FEWEST_BATCHES), iter(range(LOOKS_MORE))
@@ -217,7 +224,7 @@ def tune_command(
         why = f"return code {ended.code}" if runs else why_nothing(folder, ended.code)
         raise LoadevalError(f"{why}. See {number}/output.txt")
 
-    return _tuned(measure, settings.settings, space, rounds=2)
+    return _tuned(measure, settings.settings, space or SPACE, rounds=2)
 
 
 def _merged(settings: Options, changes: Options) -> Options:
@@ -248,8 +255,7 @@ def _tuned(
         "pin_memory": info.pinned,
         **settings,
     }
-    space = space or {"prefetch_factor": (2, 4), "num_workers": WORKERS}
-    unit = look.header.unit if gap(look).samples_per_batch else "batches"
+    unit = look.header.unit if (look.steps.samples > 0).all() else "batches"
     if "batch_size" in space and unit == "batches":
         raise UsageError(
             "the samples of a batch are not known, and without them batches of other sizes cannot "
@@ -275,7 +281,7 @@ def _tuned(
     except KeyboardInterrupt:
         if not rates[0][1:]:  # a single turn has no interval
             raise
-        notes.append("Ended early by Ctrl-C.")
+        notes.append("Ended early, by Ctrl-C or another signal.")
     gains = [NOTHING_GAINED] * len(trials)
     for at, each in rates.items():
         gain = _speedup(each, rates[0])
@@ -345,7 +351,10 @@ def _throughput(run: Run, unit: str) -> float:
     counted = np.flatnonzero(closed_steps(run))[head_for(run.loader.prefetch_depth or 0) :]
     steps = run.steps.take(counted)
     if not len(steps):
-        raise LoadevalError("it served no more batches than are loaded ahead")
+        raise LoadevalError(
+            "it served no more batches than are loaded ahead; expected more: raise --stop-after or "
+            "batches="
+        )
     amount = len(steps) if unit == "batches" else steps.samples.sum()
     taken_ns = (steps.wait_ns + steps.step_ns).sum() + sum(end.wait_ns or 0 for end in run.ends)
     return float(SECOND_NS * amount / taken_ns)

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadeval import Change, Tuning, UsageError, tune, tuning
+from loadeval import Change, LoadevalWarning, Tuning, UsageError, tune, tuning
+from loadeval.adapter import IterableAdapter
+from loadeval.errors import LoadevalError
 from loadeval.estimate.stats import Estimate
 from loadeval.testing import FakeClock, ScriptedLoader
 
@@ -162,7 +164,7 @@ def test_ctrl_c_ends_it_with_what_is_known(loaders: Loaders) -> None:
     """In the third turn, after a look of three blocks, each with a head of 3 batches."""
     result = loaders.tune(step=interrupted(loaders, 3 * 23 + 1 + 7 * 24))
     assert result.best == {"num_workers": 4}
-    assert result.notes[-1] == "Ended early by Ctrl-C."
+    assert result.notes[-1] == "Ended early, by Ctrl-C or another signal."
 
 
 def test_the_queue_and_the_first_epoch_start_do_not_count(loaders: Loaders) -> None:
@@ -170,6 +172,21 @@ def test_the_queue_and_the_first_epoch_start_do_not_count(loaders: Loaders) -> N
     loader = ScriptedLoader([IMAGES] * 60, [1_000 * MS, *[10 * MS] * 59], loaders.clock)
     result = loaders.tune(lambda num_workers: loader, space={"num_workers": [2]})  # noqa: ARG005 - it makes no difference
     assert result.trials[0].throughput == pytest.approx(200)
+
+
+def test_what_a_device_still_does_is_waited_for(
+    loaders: Loaders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the adapter's fence: a step only hands over what takes 10 ms."""
+    waiting: list[object] = []
+
+    def fence(_adapter: IterableAdapter) -> None:
+        loaders.clock.advance(10 * MS * len(waiting))
+        waiting.clear()
+
+    monkeypatch.setattr(IterableAdapter, "fence", fence)
+    result = loaders.tune(step=waiting.append)
+    assert result.trials[0].throughput == pytest.approx(80)
 
 
 def test_predictions_choose_what_is_measured(
@@ -218,3 +235,48 @@ def test_the_samples_must_be_known_to_tune_their_number(loaders: Loaders) -> Non
 
     with pytest.raises(UsageError, match="the samples of a batch are not known"):
         loaders.tune(make, space={"batch_size": [8]})
+
+
+@pytest.mark.parametrize("options", [{"batches": 0}, {"rounds": 0}])
+def test_wrong_arguments_are_named(loaders: Loaders, options: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match="expected 1 or more of each"):
+        loaders.tune(**options)
+
+
+def test_by_default_nothing_is_tried_that_the_loader_does_not_take(
+    loaders: Loaders, predicted: dict[int, Estimate]
+) -> None:
+    def make(num_workers: int) -> ScriptedLoader:
+        return loaders.make(num_workers)
+
+    predicted.update({workers: Estimate(2.0, 1.9, 2.1) for workers in (2, 3)})
+    result = loaders.tune(make, space=None)
+    assert tried(result) == [{}, {"num_workers": 2}, {"num_workers": 3}]
+    assert [trial.error for trial in result.trials] == [None] * 3
+
+
+def test_the_look_into_a_long_epoch_is_long_enough(loaders: Loaders) -> None:
+    """Its blocks are sized for the batches that it has, not for those of the epoch."""
+
+    def make(num_workers: int) -> ScriptedLoader:
+        assert num_workers
+        return ScriptedLoader([IMAGES] * 9_000, [MS // 10] * 9_000, loaders.clock)
+
+    def step(_batch: object) -> None:
+        loaders.clock.advance(MS // 10)
+
+    assert loaders.tune(make, step, rounds=1).unit == "samples"
+
+
+def test_samples_are_known_of_a_look_that_is_too_short_for_blocks(loaders: Loaders) -> None:
+    result = loaders.tune(batches=2, rounds=1)
+    assert result.unit == "samples"
+
+
+def test_a_loader_without_batches_is_one_clear_error(loaders: Loaders) -> None:
+    def make(num_workers: int) -> list[object]:
+        return [None] * (num_workers - 1)
+
+    no_batch = pytest.warns(LoadevalWarning, match="gave no batch")
+    with no_batch, pytest.raises(LoadevalError, match="expected more: raise"):
+        loaders.tune(make)

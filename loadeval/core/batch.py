@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
+from loadeval.errors import is_of_a_signal
 
 Array = np.ndarray[Any, Any]
 Step = tuple["type[itemgetter[Any] | attrgetter[Any]]", Any]
@@ -215,7 +216,9 @@ class _Rebuilding:
     def _copy(self, node: Any) -> Any:
         try:
             fresh = copy.copy(node)
-        except Exception:  # noqa: BLE001 - a class may copy itself in its own way, and fail at it
+        except Exception as error:  # a class may copy itself in its own way, and fail at it
+            if _is_of_no_class(error):
+                raise
             return self._as_it_is(node)
         own = _own_attributes(fresh)
         is_faithful = type(fresh) is type(node) and (not own or own is not _own_attributes(node))
@@ -228,6 +231,9 @@ class _Rebuilding:
     def _fill(self, fresh: Any, attributes: dict[str, Any]) -> None:
         own = _own_attributes(fresh)
         for name, value in attributes.items():
+            is_ours = own.get(name, value) is value or type(value) in VALUES
+            if not (is_ours or is_container(value) or is_array(value)):
+                continue  # its class has made a new one, as an image of Pillow's does
             if type(value) is weakref.ref:  # of what is made anew, such as a parent, or the same
                 made, _ = self._made.get(id(value()), (None, None))
                 made = value if made is None else weakref.ref(made)
@@ -357,7 +363,7 @@ def first_dimension(leaf: Any) -> int | None:
     try:
         shape = leaf.shape
         return as_count(shape[0]) if len(shape) else None
-    except (TypeError, ValueError, OverflowError):  # it has another meaning there
+    except Exception:  # noqa: BLE001 - each kind of array without a shape raises its own error
         return None
 
 
@@ -465,7 +471,7 @@ def copied(batch: Any) -> tuple[Any, list[str]]:
             if type(made) is kind:
                 return made
         except Exception as error:  # each library and class has its own errors
-            if _is_short_of_memory(error):
+            if _is_of_no_class(error):
                 raise
         kept.append(kind.__qualname__)
         return leaf
@@ -474,15 +480,16 @@ def copied(batch: Any) -> tuple[Any, list[str]]:
         together = _copies_in_regions(batch)
         rebuilding = _Rebuilding(cloned)
         return rebuilding.rebuilt(batch), [*kept, *rebuilding.kept]
-    except Exception as error:
-        if _is_short_of_memory(error):
+    except Exception as error:  # a class may fail at being copied in its own way
+        if _is_of_no_class(error):
             raise
-        return batch, [type(batch).__qualname__]  # a class may fail at being copied in its own way
+        return batch, [type(batch).__qualname__]
 
 
-def _is_short_of_memory(error: Exception) -> bool:
-    """Whether there is no room for a copy, on the host or on a device."""
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+def _is_of_no_class(error: Exception) -> bool:
+    """Whether `error` is of a signal's handler, or for want of memory, on the host or a device."""
+    is_short = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return is_short or is_of_a_signal(error)
 
 
 def _copy_of(leaf: Any, kind: Any, memo: dict[int, Any]) -> Any:

@@ -16,7 +16,7 @@ from loadeval.core import batch as inside
 from loadeval.core.batch import as_count, is_container, own_count_of, parts, survey
 from loadeval.core.recorder import NOTHING, Count
 from loadeval.data.columns import UNKNOWN
-from loadeval.errors import in_words, warn
+from loadeval.errors import in_words, is_of_a_signal, warn
 
 PLAIN_VALUES = (int, float, complex, str, type(None))
 PLAIN_RULES = {IterableAdapter.samples, IterableAdapter.nbytes}
@@ -90,7 +90,9 @@ class Counter:
         try:
             answer = self._rules[what](batch)
             return UNKNOWN if answer is None else as_count(answer)
-        except Exception as error:  # noqa: BLE001 - a rule of the user's or an adapter's may raise anything
+        except Exception as error:  # a rule of the user's or an adapter's may raise anything
+            if is_of_a_signal(error):
+                raise
             self._rules[what] = lambda _: None
             warn(FAILED.format(what, in_words(error)))
             return UNKNOWN
@@ -154,7 +156,9 @@ class Structure:
                 if left:
                     return self._counted
             return self._look(batch, mark)
-        except Exception:  # noqa: BLE001 - a batch of another structure fails in its own way
+        except Exception as error:  # a batch of another structure fails in its own way
+            if is_of_a_signal(error):
+                raise
             counted = self._counter.count(batch)
             self._begin(batch)
             return counted

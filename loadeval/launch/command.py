@@ -28,10 +28,8 @@ from loadeval.words import printable
 LAUNCHERS = frozenset(
     {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
 )
-FORWARDED = (
-    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
-    *(signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
-)
+ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
+FORWARDED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
 POLL_S = 0.5
 GRACE_S = 15.0
 """How long a program has to end after SIGINT, before SIGTERM."""
@@ -47,7 +45,7 @@ class Ended:
 
     `code` is the return code of subprocess; `was_stopped` tells whether we sent a signal that ends
     the command, after enough batches, and `was_aborted` whether we did because it hung.
-    `was_interrupted` tells whether we got a Ctrl-C meanwhile.
+    `was_interrupted` tells whether we got a Ctrl-C meanwhile, or another signal that ends programs.
     """
 
     code: int
@@ -124,7 +122,7 @@ def run(
         for number in received.copy():  # before it was there
             pass_on(number, None)
         ended = _run_until(child, folder, is_enough, is_hanging, before_end)
-        return replace(ended, was_interrupted=signal.SIGINT in received)
+        return replace(ended, was_interrupted=not ENDING.isdisjoint(received))
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

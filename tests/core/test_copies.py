@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import mmap
+import signal
 import subprocess
 import sys
 import weakref
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from loadeval.core import batch as copies
 from loadeval.core.batch import LARGE, Regions, clone
@@ -112,11 +114,12 @@ def nested() -> torch.Tensor:
         FLOATS.to_sparse,
         lambda: FLOATS.to("meta"),
         lambda: torch.quantize_per_tensor(FLOATS.repeat(4, 1, 1, 1), 1.0, 0, torch.quint8),
+        lambda: torch.complex(FLOATS, FLOATS).conj(),
         nested,
     ],
     ids=[
         *("small array", "small tensor", "expanded", "objects"),
-        *("subclass", "sparse", "meta", "quantized", "nested"),
+        *("subclass", "sparse", "meta", "quantized", "conjugate", "nested"),
     ],
 )
 def test_other_leaves_are_copied_as_their_library_does(
@@ -251,3 +254,35 @@ def test_a_tensor_and_the_array_that_it_was_made_of_lie_in_one_memory() -> None:
     tensor += 1
     assert backwards.tolist() == [6, 5, 4, 3, 2, 1]
     assert array.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_image_is_copied_as_pillow_does() -> None:
+    """Its pixels are in an object that only its class can copy."""
+    image = Image.new("RGB", (2, 2))
+    (copy,), uncopied = copies.copied([image])
+    image.putpixel((0, 0), (9, 9, 9))
+    assert copy.getpixel((0, 0)) == (0, 0, 0)
+    assert uncopied == []
+
+
+class Alarmed:
+    """A signal comes while it is copied."""
+
+    def __init__(self) -> None:
+        self.x = np.zeros(2)
+
+    def __copy__(self) -> Alarmed:
+        signal.raise_signal(signal.SIGUSR1)
+        return Alarmed()
+
+
+def test_what_a_signals_handler_raises_reaches_the_program() -> None:
+    def handler(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(TimeoutError):
+            clone([Alarmed()])
+    finally:
+        signal.signal(signal.SIGUSR1, before)

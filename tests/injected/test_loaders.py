@@ -136,6 +136,23 @@ def test_a_programs_own_alarm_reaches_it(
     assert [outcome for outcome in served if type(outcome) is int] == list(range(LENGTH))
 
 
+@TRAINS
+def test_an_alarm_while_the_users_own_count_runs_reaches_the_program(
+    mode: str, alarm: Callable[[], None]
+) -> None:
+    seen: list[int] = []
+
+    def samples(batch: int) -> int:
+        if batch == 30 and not seen:
+            seen.append(batch)
+            alarm()
+        return 1
+
+    served = read_on(iter(LoaderEvaluator(range(LENGTH), mode, samples=samples)))
+    assert served.count(TimeIsUpError) == 1
+    assert [outcome for outcome in served if type(outcome) is int] == list(range(LENGTH))
+
+
 GARBAGE: list[Any] = [
     None,
     b"bytes",

@@ -61,3 +61,11 @@ def test_a_program_that_cannot_be_measured_ends_it(tmp_path: Path) -> None:
     *_, last = done.stderr.splitlines()
     assert last.startswith("Error: Nothing was measured: this DataLoader has no num_threads that")
     assert last.endswith(". See 01/output.txt")
+
+
+@pytest.mark.check
+def test_sigterm_ends_all_runs_as_ctrl_c_does(tmp_path: Path) -> None:
+    kills = "import os, signal; os.kill(os.getppid(), signal.SIGTERM); signal.pause()"
+    done = ran(tmp_path, "tune", "-o", "logs", "--", "python", "-c", kills)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert [run.name for run in (tmp_path / "logs").iterdir()] == ["01"]
