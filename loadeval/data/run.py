@@ -107,6 +107,9 @@ class Run:
         steps = rows_within(self.steps, "request_ns")
         stages = rows_within(self.stages, "requested_ns")
         pairs = set(steps.pair.tolist())
+        asked_ns = self.steps.request_ns
+        rest = self.steps.take((asked_ns < begin_ns) | (end_ns <= asked_ns))
+        cut = set(zip(rest.pair.tolist(), rest.epoch.tolist(), rest.arm.tolist(), strict=True))
         return replace(
             self,
             steps=steps,
@@ -118,7 +121,12 @@ class Run:
                 if prefetch.pair in pairs
                 and (prefetch.began_ns is None or within(prefetch.began_ns))
             ),
-            windows=tuple(window for window in self.windows if window.pair in pairs),
+            windows=tuple(
+                window
+                for window in self.windows
+                if window.pair in pairs
+                and (window.pair, window.epoch, ARMS.index(window.arm)) not in cut
+            ),
             readings={key: rows_within(table, "time_ns") for key, table in self.readings.items()},
             stages=stages,
             transforms={name: of_batches(table, stages) for name, table in self.transforms.items()},

@@ -8,7 +8,8 @@ from typing import TypeAlias
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
-from loadeval.estimate.memory import copies
+from loadeval.estimate.memory import copies, memory_left
+from loadeval.estimate.steady import length_of_epochs
 from loadeval.findings import (
     BLOCKED,
     COPIED_BYTES,
@@ -336,6 +337,38 @@ def slow_fetch(c: Context) -> Finding | None:
         do.append(Do(says, because, line.place, less(line.share / TWICE), TWICE))
     return Finding(
         f"{share(top.share)} of loading a batch is spent in {top.name}.", [*do, *more_workers(c)]
+    )
+
+
+@rule(
+    "samples fit into memory",
+    source="sizes of batches, the length of an epoch, and free memory",
+    turn="last",
+)
+def fits_into_memory(c: Context) -> Finding | None:
+    """What is loaded in each epoch would fit into memory, where it need not be loaded again.
+
+    Shown by the batches of an epoch, which take half of the free memory at most.
+    Excluded by fetching that is under half of the loader's time.
+    """
+    if not c.loses or c.charged("fetch") < MOSTLY:
+        return None
+    ends_itself = any(end.cause == "exhausted" for end in c.run.ends)
+    batches = length_of_epochs(c.run) if ends_itself else c.loader.length
+    batch_bytes, free_bytes = mean_known(c.batches.nbytes), memory_left(c.run)
+    if c.is_rank:
+        raise Skip("the samples of other ranks, which this one may have next, are not known")
+    if not batches or not batch_bytes:
+        raise Skip(f"the {'size of batches' if batches else 'length of an epoch'} is not known")
+    if free_bytes is None:
+        raise Skip("free memory was not read")
+    if batches * batch_bytes > MOSTLY * free_bytes:
+        return None
+    because = "in one tensor that is made before workers start, which they share"
+    return Finding(
+        f"The batches of an epoch take {size(batches * batch_bytes)} in all, and "
+        f"{size(free_bytes)} of memory are free.",
+        [Do("keep samples in memory, if nothing in them is random", because)],
     )
 
 

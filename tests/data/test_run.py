@@ -27,3 +27,15 @@ def test_between_two_moments() -> None:
     assert [window.pair for window in part.windows] == [1, 2]
     assert [prefetch.pair for prefetch in part.prefetches] == [1, 2]
     assert [event.time_ns // MS for event in part.events] == [100, 200]
+
+
+def test_a_window_of_a_block_that_is_cut_is_left_out() -> None:
+    """What workers computed in it may have been outside of these seconds."""
+    blocks = [
+        block("real", MS, MS, request_ns=[0, 100 * MS], pair=0),
+        block("ideal", MS, MS, request_ns=[200 * MS, 300 * MS], pair=0),
+    ]
+    windows = (Window(0, 0, "real", 200 * MS, MS), Window(0, 0, "ideal", 200 * MS, MS))
+    run = run_of(blocks, windows=windows)
+    assert run.between(0, 0.4).windows == windows
+    assert run.between(0, 0.3).windows == windows[:1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,12 @@ def test_what_cannot_be_written_is_one_error(tmp_path: Path) -> None:
     if Path("/dev/full").exists():
         with pytest.raises(RunLogError, match="the run log /dev/full: No space left"):
             RunLog("/dev/full", make_header(), overwrite=True)
+
+
+def test_a_forked_childs_lines_go_nowhere(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = RunLog(path, make_header())
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "getpid", lambda: -1)
+        log.append(LINE)
+    log.append(LINE)
+    assert path.read_bytes().splitlines(keepends=True)[1:] == [LINE]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loadeval.data.columns import Columns
 from loadeval.findings.engine import diagnose
 from tests.findings import told
 from tests.runs.looked_into import code, looked_into
@@ -51,6 +52,25 @@ def test_slow_fetch(leaf: str, do: str) -> None:
         "make Photos.find twice as fast: 25.0% of loading",
         WORKERS,
     )
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "fetch", "found"),
+    [
+        ([30e9, 20e9], 100, True),
+        ([30e9, 19e9], 100, False),
+        ([30e9, 20e9], 5, False),
+    ],
+)
+def test_samples_that_fit_into_memory(free_bytes: list[float], fetch: int, found: bool) -> None:
+    """They take half of what is left at most, and to fetch them costs time."""
+    run = looked_into(fetch=fetch, loader={"length": 1_000})
+    steps = run.steps.replace(nbytes=np.full(run.batches, 10_000_000))
+    read = Columns({"time_ns": [1, 2], "memory_available_bytes": free_bytes})
+    run = replace(run, steps=steps, readings={("host", "machine"): read})
+    says = "The batches of an epoch take 10.0 GB in all, and 20.0 GB of memory are free."
+    do = "keep samples in memory, if nothing in them is random"
+    assert told("samples fit into memory", run) == ((says, do) if found else ())
 
 
 @pytest.mark.parametrize(
