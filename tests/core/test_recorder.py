@@ -14,6 +14,7 @@ import pytest
 from loadeval import LoaderEvaluator, LoadevalWarning, read_run
 from loadeval.core import recorder
 from loadeval.core.loop import CHUNK
+from loadeval.core.recorder import OpenEpoch
 from loadeval.data.log import LogReader
 from tests.full_disk import files_no_larger_than
 
@@ -197,6 +198,25 @@ def test_an_epoch_may_be_freed_on_a_thread_of_ours(tmp_path: Path, with_evaluato
     run = read_run(path)
     assert [end.cause for end in run.ends] == ["broken off"]
     assert (len(run.steps), run.closed) == (2, with_evaluator)
+
+
+def test_an_epoch_and_its_run_may_end_while_batches_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The garbage collector may end both in the middle of anything."""
+    evaluator, take = LoaderEvaluator(range(10)), OpenEpoch.take
+    epochs = [iter(evaluator)]
+    next(epochs[0])
+
+    def ended_by_then(epoch: OpenEpoch) -> Any:
+        taken = take(epoch)
+        epochs.clear()
+        evaluator.close()
+        return taken
+
+    monkeypatch.setattr(OpenEpoch, "take", ended_by_then)
+    run = evaluator.recorded()
+    assert (run.batches, [end.cause for end in run.ends]) == (1, ["broken off"])
 
 
 def test_training_goes_on_while_the_run_is_read(
