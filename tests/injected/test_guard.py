@@ -17,6 +17,7 @@ import pytest
 
 import loadeval
 from loadeval import LoaderEvaluator, LoadevalWarning, read_run
+from loadeval.core import recorder
 from loadeval.core.cuda import GpuIdleTimer
 from loadeval.core.loop import Serving
 from loadeval.core.recorder import OpenEpoch, Recorder
@@ -242,6 +243,7 @@ def test_a_failure_is_said_once_in_the_log_too(
 def test_a_gap_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log ends before the batches that could not be taken."""
     path = tmp_path / "run.jsonl"
+    monkeypatch.setattr(recorder, "FLUSH_INTERVAL_S", 1000)
     evaluator = LoaderEvaluator(Loader(), log_file=path)
     epoch = iter(evaluator)
     next(epoch)
