@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.resources import files
 from itertools import cycle, islice, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -178,7 +178,7 @@ def compare_backends(  # noqa: C901 - one way through
         UsageError: an argument is not valid, or first batches or lengths of epochs differ.
         RunLogError: a run log exists, or cannot be written.
     """
-    if not isinstance(backends, Mapping) or not backends:
+    if not isinstance(cast("object", backends), Mapping) or not backends:
         raise UsageError(f"backends is {backends!r}; expected a dict of loaders by name")
     if not callable(step):
         raise UsageError(f"step is {step!r}; expected a function that trains on one batch")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from loadeval.data.lines import Mode
 from loadeval.errors import UsageError
@@ -85,7 +85,8 @@ class Settings:
             is_right = is_whole or given(name) in others
             self._expect(name, is_right, f"a whole number, {lowest} or more")
         self._expect("samples", self.samples is None or callable(self.samples), "a function")
-        self._expect("unit", isinstance(self.unit, str) and self.unit.strip(), "a word")
+        is_word = isinstance(cast("object", self.unit), str) and self.unit.strip()
+        self._expect("unit", is_word, "a word")
         self._expect("stages", isinstance(self.stages, bool | None), "True, False or None")
         self._expect("redact", isinstance(self.redact, bool), "True or False")
         seconds = "seconds, more than 0; pass probes=() to record no system metrics"
