@@ -8,20 +8,30 @@ import random
 import timeit
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.resources import files
 from itertools import cycle, islice, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from loadeval.adapter import IterableAdapter, adapter_for, begun, is_array, leaves
+from loadeval.adapter import (
+    FactoryAdapter,
+    IterableAdapter,
+    adapter_for,
+    begun,
+    is_array,
+    leaves,
+)
+from loadeval.core.counting import Counter
 from loadeval.core.rounds import Schedule, in_rounds
 from loadeval.data.blocks import block_for
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import LoaderInfo
 from loadeval.errors import UNGUARDED, UsageError, in_words
 from loadeval.evaluator import Measurement
 from loadeval.probes import NAMES
@@ -33,6 +43,10 @@ from loadeval.words import shortened
 EMPTY_EPOCHS = 3
 """After so many epochs in a row in which no batch counted, none ever will."""
 NO_BATCH = object()
+OPTIONS = (
+    *("samples", "unit", "overwrite", "max_cache_bytes", "seed"),
+    *("probes", "probe_interval_s", "clock", "stages"),
+)
 NOT_AGAIN = "no batch, or no second epoch; pass a callable that returns a new loader each time"
 
 
@@ -65,8 +79,13 @@ class BackendAdapter(IterableAdapter):
         self.loader, self._convert = backend.loader, backend.convert
         self._inner = adapter_for(self.loader)
         of_batches = () if self._convert else ("samples", "nbytes", "keep")
-        for name in ("describe", "stages", "fence", "distributions", *of_batches):
+        for name in ("stages", "fence", "distributions", *of_batches):
             setattr(self, name, getattr(self._inner, name))
+
+    def describe(self, loader: Any) -> LoaderInfo:
+        """What is known of the loader; one that is made for an epoch has nothing ready before."""
+        info = self._inner.describe(loader)
+        return replace(info, ready_batches=0) if isinstance(self._inner, FactoryAdapter) else info
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """A new epoch, of converted batches."""
@@ -91,9 +110,10 @@ class BackendAdapter(IterableAdapter):
             batch = next(self.epoch(self.loader), NO_BATCH)
             if batch is NO_BATCH or self.iterator is self.loader:
                 raise UsageError(NOT_AGAIN)
+            samples = Counter(self, settings.samples).samples(batch)
             self.work = {
                 "batch 0 is {}": ", ".join(map(_in_words, leaves(batch))) or "empty",
-                "batch 0 has {} samples": (settings.samples or self.samples)(batch),
+                "batch 0 has {} samples": None if samples == UNKNOWN else samples,
                 "an epoch has {} batches": self.describe(self.loader).length,
             }
         finally:
@@ -158,8 +178,11 @@ def compare_backends(  # noqa: C901 - one way through
         UsageError: an argument is not valid, or first batches or lengths of epochs differ.
         RunLogError: a run log exists, or cannot be written.
     """
-    if not isinstance(backends, Mapping):
+    if not isinstance(cast("object", backends), Mapping) or not backends:
         raise UsageError(f"backends is {backends!r}; expected a dict of loaders by name")
+    if not callable(step):
+        raise UsageError(f"step is {step!r}; expected a function that trains on one batch")
+    _check_numbers_and_names({"batches": batches, "rounds": rounds}, options)
     settings = Settings(mode="alternate", batches=batches, **{"probes": NAMES, **options})
     adapters: dict[str, BackendAdapter] = {}
     failed: dict[str, Exception] = {}
@@ -182,8 +205,7 @@ def compare_backends(  # noqa: C901 - one way through
             f"the backends do not do equal work: {'; '.join(differences)}; convert batches with "
             "Backend(loader, convert), or pass unequal=True if this is intended"
         )
-    if log_dir is not None:
-        Path(log_dir).mkdir(parents=True, exist_ok=True)
+    logs = _logs_of(backends, log_dir)
 
     def serve(_round: int, name: str) -> Exception | None:
         """Train on one backend for a round; returns what its loader raises."""
@@ -205,7 +227,6 @@ def compare_backends(  # noqa: C901 - one way through
     facts = {"comparison": uuid.uuid4().hex, "rounds": rounds, "seed": settings.seed}
     with ExitStack() as stack:
         for name, adapter in adapters.items():
-            log = log_dir and Path(log_dir, f"{name}.jsonl")
             depth = adapter.describe(adapter.loader).prefetch_depth or 0
             adapter.schedule = Schedule(
                 seed=settings.seed,
@@ -214,7 +235,7 @@ def compare_backends(  # noqa: C901 - one way through
             )
             adapter.measurement = Measurement(
                 adapter.loader,
-                replace(settings, name=str(name), log_file=log),
+                replace(settings, name=str(name), log_file=logs.get(name)),
                 adapter=adapter,
                 schedule=adapter.schedule,
                 facts=facts,
@@ -231,6 +252,29 @@ def compare_backends(  # noqa: C901 - one way through
     }
     errors = {name: in_words(error) for name, error in failed.items()}
     return Report(None, backends=results, failed=errors, unequal=differences)
+
+
+def _check_numbers_and_names(numbers: Mapping[str, object], options: Iterable[str]) -> None:
+    for name, number in numbers.items():
+        if type(number) is not int or number < 1:
+            raise UsageError(f"{name} is {number!r}; expected a whole number, 1 or more")
+    for name in options:
+        if name not in OPTIONS:
+            raise UsageError(f"there is no option {name}=; expected one of {', '.join(OPTIONS)}")
+
+
+def _logs_of(names: Iterable[Any], log_dir: str | os.PathLike[str] | None) -> dict[Any, Path]:
+    """The run log of each backend, in a folder that is there now."""
+    if log_dir is None:
+        return {}
+    for name in names:
+        if Path(str(name)).name != str(name):
+            raise UsageError(f"{name!r} cannot name a run log; expected a name without slashes")
+    try:
+        Path(log_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"log_dir is {log_dir!r}; expected a folder ({error})") from error
+    return {name: Path(log_dir, f"{name}.jsonl") for name in names}
 
 
 def _in_words(leaf: Any) -> str:

@@ -132,6 +132,9 @@ class Measurement:
         settings, clock, alternation = self.settings, self.settings.clock, self.alternation
         # How many of the loader's own batches are still to be measured.
         real = settings.batches or math.inf if self.cache is None else settings.replay_after
+        if 0 < real < math.inf:
+            with self.guard:
+                self.recorder.drain()  # of another epoch, which may be half read
         left = real - self.recorder.batches
         if alternation is not None:
             left = 0 if alternation.schedule.is_over else math.inf
@@ -158,7 +161,9 @@ class Measurement:
         if source is not None:
             return source
         with self.guard:
-            if self.cache is not None and left <= 0:
+            # What fails in loadeval ends no replay; a user who closes it gets the loader back.
+            replays = self.guard.has_tripped or not self.recorder.closed
+            if self.cache is not None and left <= 0 and replays:
                 return self._replayed(self.cache, self._length_of(loader, adapter), owner)
             self.recorder.stop_stages()
             return _opened(adapter, loader)
@@ -416,9 +421,9 @@ class LoaderEvaluator:
         vars(self).update(_loader=loader, _measurement=measurement, _assigned={}, _closer=closer)
 
     def _begin_beside(self, loader: Any, settings: Settings, cache: BatchCache | None) -> None:
-        """Begin a run beside another one: its log is a file of its own, and no tracker follows."""
+        """Begin a run beside another one: its log is a file of its own."""
         file = None if settings.log_file is None else free_name(settings.log_file)
-        settings = replace(settings, log_file=file, overwrite=False, track=None)
+        settings = replace(settings, log_file=file, overwrite=False)
         self._begin(loader, settings, cache)
 
     def __iter__(self) -> Iterator[Any]:
@@ -448,7 +453,7 @@ class LoaderEvaluator:
             return self._assigned[name]
         return DALIS[name](self) if name in DALIS else getattr(self._loader, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:  # noqa: C901 - one name after the other
         if hasattr(type(self), name):
             super().__setattr__(name, value)
             return
@@ -457,7 +462,11 @@ class LoaderEvaluator:
             return
         run, loader, cache = self._measurement, self._loader, None
         settings = run.settings
+        if name in {"batch_times", "cached_batches"}:
+            value = list(value)
         if name == "dataloader":
+            if value is loader:
+                return
             loader = value
         elif name == "batch_times" and not value:
             cache = run.cache
@@ -467,9 +476,9 @@ class LoaderEvaluator:
             most = len(value), settings.max_cache_bytes
             cache = fill(adapter_for(value), value, run.counter, *most)
         elif hasattr(settings, name):
-            settings = replace(settings, **{name: value})
+            settings, is_same = replace(settings, **{name: value}), value == getattr(settings, name)
             is_of_replay = name == "num_cached_batches" and run.cache is None
-            if is_of_replay or name == "metrics_file" or settings == run.settings:
+            if is_of_replay or name == "metrics_file" or is_same:
                 run.settings = settings
                 return
         else:

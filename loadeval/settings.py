@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from loadeval.data.lines import Mode
 from loadeval.errors import UsageError
@@ -85,13 +85,17 @@ class Settings:
             is_right = is_whole or given(name) in others
             self._expect(name, is_right, f"a whole number, {lowest} or more")
         self._expect("samples", self.samples is None or callable(self.samples), "a function")
-        self._expect("unit", self.unit.strip(), "a word")
+        is_word = isinstance(cast("object", self.unit), str) and self.unit.strip()
+        self._expect("unit", is_word, "a word")
+        self._expect("stages", isinstance(self.stages, bool | None), "True, False or None")
+        self._expect("redact", isinstance(self.redact, bool), "True or False")
         seconds = "seconds, more than 0; pass probes=() to record no system metrics"
         self._expect("probe_interval_s", 0 < self.probe_interval_s < math.inf, seconds)
         for name, modes in ONLY_IN.items():
             there = " or ".join(map(repr, modes))
             only = f"only in mode {there}, and the mode is {self.mode!r}; omit {name}="
             self._expect(name, not given(name) or self.mode in modes, only)
+        object.__setattr__(self, "probes", tuple(self.probes))  # also of a further run
         if self.clock is not time.perf_counter_ns:
             # Whole nanoseconds, which stand still while the clock is behind what it told before.
             never_back = accumulate(map(int, iter(self.clock, None)), max).__next__

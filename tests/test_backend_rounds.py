@@ -103,6 +103,16 @@ def test_epochs_that_are_too_short_are_an_error(tmp_path: Path) -> None:
     assert "in 3 epochs" in Stand([1, 2], tmp_path).compare().failed["scripted"]
 
 
+def test_a_loader_that_is_made_for_an_epoch_has_nothing_ready(tmp_path: Path) -> None:
+    """Whatever the one before has: all batches that a queue holds are of the head."""
+    stand = Stand(list(range(200)), tmp_path)
+    stand.loader.prefetched = stand.loader.ready = 4
+    loader: Any = stand.loader
+    stand.loader = lambda: loader  # type: ignore[assignment]
+    stand.compare()
+    assert stand.run().loader.ready_batches == 0
+
+
 def test_the_workers_of_a_dataloader_end_with_the_epoch() -> None:
     dataset = TensorDataset(torch.zeros(80, 2))
     loader = DataLoader(dataset, batch_size=4, num_workers=1, persistent_workers=True)

@@ -194,9 +194,15 @@ def test_logs_make_the_same_comparison_again(scripted: Scripted, tmp_path: Path)
     ("backends", "options", "message"),
     [
         ([[1]], {}, r"backends is \[\[1\]\]; expected a dict of loaders by name"),
-        ({"a": [1]}, {"batches": 0}, "batches is 0"),
-        ({"a": [1]}, {"replay_after": 3}, "replay_after=3 works only in mode 'replay'"),
+        ({}, {}, "backends is {}; expected a dict of loaders by name"),
+        ({"a": [1]}, {"batches": None}, "batches is None; expected a whole number, 1 or more"),
+        ({"a": [1]}, {"rounds": 0}, "rounds is 0; expected a whole number, 1 or more"),
+        ({"a": [1]}, {"step": 3}, "step is 3; expected a function"),
+        ({"a": [1]}, {"pairs": 3}, "there is no option pairs=; expected one of samples, unit"),
+        ({"../a": [1]}, {"log_dir": __file__}, "'../a' cannot name a run log; expected a name"),
+        ({"a": [1]}, {"log_dir": __file__}, "log_dir is '.*py'; expected a folder .*exists"),
     ],
+    ids=lambda value: str(value)[:20],
 )
 def test_wrong_arguments_are_named(
     scripted: Scripted, backends: Any, options: dict[str, Any], message: str
@@ -220,6 +226,11 @@ def test_what_cannot_be_measured_has_failed(scripted: Scripted, loader: Any, err
     result = scripted.compare({"a": loader, 4: scripted.loader(10)})
     assert result.failed["a"].startswith(error)
     assert result.fastest == 4
+
+
+def test_samples_may_be_told_as_a_number_of_any_library(scripted: Scripted) -> None:
+    backends = {"a": scripted.loader(10), "b": scripted.loader(10)}
+    assert not scripted.compare(backends, samples=lambda _: torch.tensor(4)).failed
 
 
 def collect(_worker: int) -> None:

@@ -123,6 +123,26 @@ def test_another_loader_begins_another_run(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="cannot read batches from"):
             evaluator.dataloader = wrong
     assert evaluator.dataloader is other
+    evaluator.dataloader = other
+    assert evaluator.recorded().batches == 2
+
+
+def test_a_further_run_has_the_same_probes_and_tracker() -> None:
+    read, tracked = [], []
+    probe = SimpleNamespace(
+        name="probe", every=1, open=int, read=lambda: read.append(1) or {}, close=int
+    )
+    evaluator = LoaderEvaluator(
+        Loader(),
+        probes=iter([probe]),
+        probe_interval_s=1e-9,
+        track=lambda batches, _: tracked.append(batches),
+    )
+    evaluator.batch_times = []
+    list(evaluator)
+    evaluator.close()
+    assert tracked == [3]
+    assert read
 
 
 def test_batch_times_can_be_reset() -> None:
@@ -227,6 +247,14 @@ def test_recording_ends_after_so_many_batches(tmp_path: Path) -> None:
     assert run.ends[-1].request_ns == int(
         (run.steps.request_ns + run.steps.wait_ns + run.steps.step_ns)[-1]
     )
+
+
+def test_batches_of_an_epoch_that_goes_on_are_recorded_ones() -> None:
+    evaluator = LoaderEvaluator(range(9), batches=5)
+    epochs = [iter(evaluator)]
+    assert [next(epochs[0]) for _ in range(3)] == [0, 1, 2]
+    assert len(list(evaluator)) == 9
+    assert evaluator.recorded().batches == 5
 
 
 def test_batches_of_a_broken_off_epoch_are_recorded_ones() -> None:
@@ -406,6 +434,14 @@ def test_an_epoch_goes_on_after_close(log_file: str | None, tmp_path: Path) -> N
     evaluator.close()
     assert list(epoch) == list(range(2, 3 * CHUNK))
     assert len(evaluator.recorded().steps) == 2
+
+
+def test_a_closed_replay_gives_the_loader_back() -> None:
+    evaluator = LoaderEvaluator(Loader(), "replay", 1)
+    assert list(evaluator) == ["a", "a", "a"]
+    evaluator.close()
+    with pytest.warns(LoadevalWarning, match="closed"):
+        assert list(evaluator) == ["a", "b", "c"]
 
 
 def test_an_evaluator_that_is_dropped_closes_its_log(tmp_path: Path) -> None:

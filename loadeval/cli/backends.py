@@ -51,7 +51,7 @@ def backends(  # noqa: C901, PLR0913 - an option for each setting, and one way t
     """
     with console.errors_printed():
         time = re.fullmatch(r"(\d+(?:\.\d+)?)(m?)s", step)
-        if time is None:
+        if time is None or not float(time[1]):
             raise UsageError(f"--step is {step!r}; expected a time such as 20ms or 0.2s")
         sizes = re.fullmatch(r"resize (\d+), crop (\d+)", transform)
         resized, cropped = map(int, sizes.groups()) if sizes else (0, 0)

@@ -376,7 +376,7 @@ class Recorder:
             self._lines.end()
 
     def _drain_alone(self) -> None:
-        with self.guard, self._lock:
+        with self._lock, self.guard:  # so that the next thread is told what has failed
             while self._is_due:
                 self._is_due = False
                 self._drain()
@@ -384,7 +384,9 @@ class Recorder:
     def _drain(self) -> None:
         if self._is_closed:
             return
-        if self._is_ending or self._leaves_loader:
+        # An epoch may end, and then the run, while its batches are taken: this is done again then.
+        is_ending = self._is_ending
+        if is_ending or self._leaves_loader:
             self._stages.close()
         has_gap = self._is_taking and self.guard.has_tripped  # for that has failed
         if not has_gap:
@@ -392,7 +394,7 @@ class Recorder:
             for line in self._take():
                 self._keep(line)
             self._is_taking = False
-        if self._is_ending:
+        if is_ending:
             try:
                 for end in [] if has_gap else self._failures():
                     self._keep(end)

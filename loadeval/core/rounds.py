@@ -112,7 +112,8 @@ class Schedule:
         self._depth = prefetch_depth
         self._length = length
         self._pair = 0
-        self._planned: list[PlannedBlock] = []  # the block that is under way, or next, and the rest
+        self._planned: list[PlannedBlock] = []  # of the pair that is under way
+        self._block: PlannedBlock | None = None
         self.served = self.left = 0
         # Of the block that is under way, of the last one of each arm, and of the last head.
         self._iterations = self._elapsed_ns = 0
@@ -125,10 +126,11 @@ class Schedule:
     @property
     def block(self) -> PlannedBlock | None:
         """The block that is under way, or else the next one; None if all are complete."""
-        if not self._planned and not self.is_over:
-            self._planned = self._plan(self._pair)
-            self.left = self._planned[0].counted
-        return self._planned[0] if self._planned else None
+        if self._block is None and not self.is_over:
+            self._planned = self._planned or self._plan(self._pair)
+            self._block = self._planned.pop(0)
+            self.left = self._block.counted
+        return self._block
 
     def begin_round(self) -> None:
         """The next pair is one round; the run is over, for now, when it is complete."""
@@ -161,14 +163,13 @@ class Schedule:
 
     def end_block(self) -> None:
         """The block ends, also where it counted fewer batches than planned."""
-        if not self._planned:  # another epoch, which was read at once, has ended it
+        block, self._block = self._block, None
+        if block is None:  # another epoch, which was read at once, has ended it
             return
-        block = self._planned.pop(0)
         if self._iterations and not block.instrumented:
             self._last_ns[block.arm] = self._elapsed_ns / self._iterations
         self._iterations = self._elapsed_ns = 0
         if self._planned:
-            self.left = self._planned[0].counted
             return
         self._pair += 1
         counting = self._pair - self._pair // INSTRUMENTED_EVERY * self.has_instruments
@@ -184,11 +185,11 @@ class Schedule:
             self._longest_epoch = max(self._longest_epoch, ended)
         self._epoch_began = self.served
         if self.whole != self._length_if_short():  # it is `fixed` now, or memory has no room
-            self._pair += bool(self._planned)  # a new one begins
-            self.whole, self._planned = 0, []
+            self._pair += bool(self._block or self._planned)  # a new one begins
+            self.whole, self._block, self._planned = 0, None, []
             self._iterations = self._elapsed_ns = 0
-        if self.whole and self._planned:
-            self.left = self._planned[0].counted
+        if self.whole and self._block:
+            self.left = self._block.counted
 
     @property
     def is_warmup_epoch(self) -> bool:

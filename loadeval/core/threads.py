@@ -232,11 +232,11 @@ class LogQueue:
         log = self.log
         if self._is_ended or log is None:
             return
-        self._is_ended = True
 
         def write_and_close() -> None:
             if self.write(2 * LONGEST_END_S):  # longer than anybody waits for this
                 log.close()
+                self._is_ended = True  # until then, whoever comes waits too
 
         folder = log.path.parent
         if not within(patience_s(folder), LOG_THREAD, write_and_close) and not self._is_broken:

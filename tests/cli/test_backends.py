@@ -105,6 +105,7 @@ def test_the_code_of_the_fastest_is_all_that_stdout_has(folder: str) -> None:
     ("arguments", "error"),
     [
         (["--step", "20"], "--step is '20'; expected a time such as 20ms or 0.2s"),
+        (["--step", "0.0ms"], "--step is '0.0ms'; expected a time such as 20ms or 0.2s"),
         (
             ["--transform", "resize 224, crop 256"],
             (

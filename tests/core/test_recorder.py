@@ -14,7 +14,8 @@ import pytest
 from loadeval import LoaderEvaluator, LoadevalWarning, read_run
 from loadeval.core import recorder
 from loadeval.core.loop import CHUNK
-from loadeval.data.log import LogReader
+from loadeval.core.recorder import OpenEpoch
+from loadeval.data.log import LogReader, RunLog
 from tests.full_disk import files_no_larger_than
 
 if TYPE_CHECKING:
@@ -197,6 +198,52 @@ def test_an_epoch_may_be_freed_on_a_thread_of_ours(tmp_path: Path, with_evaluato
     run = read_run(path)
     assert [end.cause for end in run.ends] == ["broken off"]
     assert (len(run.steps), run.closed) == (2, with_evaluator)
+
+
+def test_who_closes_a_run_waits_for_its_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may be writing that."""
+    evaluator = LoaderEvaluator([1], log_file=tmp_path / "run.jsonl")
+    recorder = evaluator._measurement.recorder
+    recorder.expects_batches = False
+    append, is_writing, may_write = RunLog.append, threading.Event(), threading.Event()
+
+    def slow(log: RunLog, text: bytes) -> None:
+        is_writing.set()
+        may_write.wait(20)
+        append(log, text)
+
+    monkeypatch.setattr(RunLog, "append", slow)
+    threads = [threading.Thread(target=recorder.close) for _ in range(2)]
+    threads[0].start()
+    assert is_writing.wait(20)
+    threads[1].start()
+    threads[1].join(0.05)
+    assert threads[1].is_alive()
+    may_write.set()
+    for thread in threads:
+        thread.join(20)
+    assert read_run(tmp_path / "run.jsonl").closed
+
+
+def test_an_epoch_and_its_run_may_end_while_batches_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The garbage collector may end both in the middle of anything."""
+    evaluator, take = LoaderEvaluator(range(10)), OpenEpoch.take
+    epochs = [iter(evaluator)]
+    next(epochs[0])
+
+    def ended_by_then(epoch: OpenEpoch) -> Any:
+        taken = take(epoch)
+        epochs.clear()
+        evaluator.close()
+        return taken
+
+    monkeypatch.setattr(OpenEpoch, "take", ended_by_then)
+    run = evaluator.recorded()
+    assert (run.batches, [end.cause for end in run.ends]) == (1, ["broken off"])
 
 
 def test_training_goes_on_while_the_run_is_read(

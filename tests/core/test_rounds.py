@@ -200,6 +200,19 @@ def test_a_run_ends_with_a_pair(limit: dict[str, int]) -> None:
     assert schedule.block is None
 
 
+def test_two_epochs_that_are_read_at_once_end_a_block_once() -> None:
+    """Both have served its batches; the other block of the pair is still to come."""
+    schedule = Schedule()
+    first = schedule.block
+    assert first is not None
+    for _ in range(2):
+        schedule.advance(first.counted)
+    second = schedule.block
+    assert second is not None
+    assert second.pair == first.pair
+    assert second.arm != first.arm
+
+
 @given(st.integers(1, 5), DEPTHS)
 def test_batches_for_pairs_suffice(pairs: int, depth: int) -> None:
     """That many pairs are complete, with slow steps, when so many batches were served."""

@@ -22,6 +22,9 @@ from loadeval import LoaderEvaluator, UsageError
         ({"epoch_batches": 0}, "epoch_batches is 0"),
         ({"samples": 3}, "samples is 3; expected a function"),
         ({"unit": ""}, "unit is ''; expected a word"),
+        ({"unit": 5}, "unit is 5; expected a word"),
+        ({"stages": 1}, "stages is 1; expected True, False or None"),
+        ({"redact": 1}, "redact is 1; expected True or False"),
         ({"pairs": 0}, "pairs is 0"),
         (
             {"pairs": 1},

@@ -17,10 +17,11 @@ import pytest
 
 import loadeval
 from loadeval import LoaderEvaluator, LoadevalWarning, read_run
+from loadeval.core import recorder
 from loadeval.core.cuda import GpuIdleTimer
 from loadeval.core.loop import Serving
 from loadeval.core.recorder import OpenEpoch, Recorder
-from loadeval.errors import AskingTheLoader, Guard
+from loadeval.errors import AskingTheLoader, Guard, is_of_a_signal
 from loadeval.evaluator import Measurement
 from loadeval.testing import FakeClock
 from tests.injected.reading import Asking, read_on
@@ -242,6 +243,7 @@ def test_a_failure_is_said_once_in_the_log_too(
 def test_a_gap_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log ends before the batches that could not be taken."""
     path = tmp_path / "run.jsonl"
+    monkeypatch.setattr(recorder, "FLUSH_INTERVAL_S", 1000)
     evaluator = LoaderEvaluator(Loader(), log_file=path)
     epoch = iter(evaluator)
     next(epoch)
@@ -253,6 +255,33 @@ def test_a_gap_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     run = read_run(path)
     assert "InjectedError" in run.events[0].message
     assert run.batches == 0
+
+
+def test_no_other_thread_writes_behind_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where taking batches fails, others may be served, and taken by a thread that waits."""
+    evaluator, take = LoaderEvaluator(Loader()), OpenEpoch.take
+    failed: list[Any] = []
+    epoch = iter(evaluator)
+    next(epoch)
+
+    def fails_once(of: OpenEpoch) -> Any:
+        taken = take(of)
+        if not failed:
+            failed.append(next(epoch))
+            fail()
+        return taken
+
+    def meanwhile(error: Exception) -> bool:
+        other = threading.Thread(target=evaluator.recorded)
+        other.start()
+        other.join(0.05)
+        return is_of_a_signal(error)
+
+    monkeypatch.setattr(OpenEpoch, "take", fails_once)
+    monkeypatch.setattr("loadeval.errors.is_of_a_signal", meanwhile)
+    with fails():
+        evaluator.recorded()
+    assert evaluator.recorded().batches == 0
 
 
 class Broken:
