@@ -142,10 +142,12 @@ def screen(ranks: Ranks) -> Section:
         rows.append((name, where, *_rates(state.now, unit), *_rates(state.overall, unit)))
     if (left := len(ranks) - MOST_RANKS) > 0:
         rows.append((f"and {left:,} more", "which wait less", *[""] * 4))
-    slowest = max(states, key=lambda state: state.epoch_start_ns or 0)
-    starts = [("first epoch start", Number(slowest.epoch_start_ns, "duration"))]
-    if slowest.last_epoch_start_ns is not None:
-        starts.append(("last epoch start", Number(slowest.last_epoch_start_ns, "duration")))
+    first, *last = (
+        max((ns for each in states if (ns := getattr(each, of)) is not None), default=None)
+        for of in ("epoch_start_ns", "last_epoch_start_ns")
+    )
+    starts = [("first epoch start", Number(first, "duration"))]
+    starts += [("last epoch start", Number(ns, "duration")) for ns in last if ns is not None]
     events = dict.fromkeys(f"event: {message}" for state in states for message in state.events)
     head = (f"mode {states[0].mode}", "", "now", "waiting", "whole run", "waiting")
     return Section(title, [Text(""), Table(head, rows), Facts(starts), *map(Text, events)])

@@ -133,6 +133,12 @@ def test_a_job_is_all_its_ranks() -> None:
     assert any(row.startswith("and 2 more  which wait less") for row in shown(many))
 
 
+def test_the_epoch_starts_of_a_job_are_those_of_the_ranks_that_wait_longest() -> None:
+    late = replace(STATE, epoch_start_ns=100 * MS, last_epoch_start_ns=900 * MS)
+    starts = [row for row in shown({"rank0": STATE, "rank1": late}) if "epoch start" in row]
+    assert starts == ["first epoch start  400 ms", "last epoch start   900 ms"]
+
+
 def test_a_run_that_has_ended_is_told_once(log: Path) -> None:
     """In one line where there is no terminal, with nothing more to follow."""
     told = "ended after 1 s; epoch 0, batch 29 of 30; 100 images/s, waiting 75.0%\n"
