@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+import os
 import signal
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -90,6 +91,30 @@ def test_what_the_loader_raises_is_raised_once(mode: str, method: str) -> None:
         next(iter(evaluator))
     assert calls.count(method) == 1
     assert calls[0] == "__iter__"
+
+
+class Deadly(torch.utils.data.Dataset[int]):
+    """Its 60th sample kills who loads it."""
+
+    def __len__(self) -> int:
+        return 96
+
+    def __getitem__(self, index: int) -> int:
+        if index == LENGTH:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+
+@pytest.mark.check
+@TRAINS
+def test_a_worker_that_is_killed_is_told_by_its_loader(mode: str) -> None:
+    """Behind batches that it had loaded, all of which are in the run."""
+    loader = torch.utils.data.DataLoader(Deadly(), num_workers=1, collate_fn=sum)
+    evaluator, served = LoaderEvaluator(loader, mode), list[int]()
+    with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid"):
+        served.extend(evaluator)
+    assert served
+    assert evaluator.recorded().batches == len(served)
 
 
 class TimeIsUpError(Exception):
