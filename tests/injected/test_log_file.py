@@ -259,7 +259,8 @@ def test_a_pipe_whose_reader_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.warns(LoadevalWarning, match="Broken pipe") as said:
         assert list(evaluator) == BATCHES
         evaluator.close()
-    assert len(said) == 1
+    # The writer of another test's pipe may tell of that only now.
+    assert sum(str(path) in str(each.message) for each in said) == 1
     assert evaluator.recorded().batches == 120
 
 
