@@ -7,6 +7,7 @@ import itertools
 import math
 import os
 import signal
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -159,6 +160,29 @@ def test_a_programs_own_alarm_reaches_it(
     served = read_on(iter(evaluator))
     assert served.count(TimeIsUpError) <= 1
     assert [outcome for outcome in served if type(outcome) is int] == list(range(LENGTH))
+
+
+@pytest.mark.parametrize("marks", [7, 8])
+def test_an_interrupt_while_a_batch_is_noted_leaves_its_times_right(marks: int) -> None:
+    """Ctrl-C may come between any two steps: the batch that it caught is served, and noted once."""
+    ticks = itertools.count(step=10)
+    evaluator = LoaderEvaluator(range(LENGTH), clock=lambda: next(ticks))
+
+    def interrupt(_: object, event: str, called: Any) -> None:
+        noted = getattr(called, "__self__", None)
+        if event == "c_return" and type(noted) is list and len(noted) == marks:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    epoch = iter(evaluator)
+    served = [next(epoch)]
+    sys.setprofile(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        served.extend(epoch)
+    served += epoch
+    assert served == list(range(LENGTH))
+    steps = evaluator.recorded().steps
+    assert (len(steps), int(steps.wait_ns.min())) == (LENGTH, 10)
 
 
 GARBAGE: list[Any] = [
