@@ -214,10 +214,19 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = read_machine()
     assert machine.cpus == psutil.cpu_count()
     assert machine.cpus_usable == len(os.sched_getaffinity(0))
-    assert machine.open_files >= resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     assert 0 < (machine.shm_free_bytes or 0) <= shutil.disk_usage("/dev/shm").total  # noqa: S108
     monkeypatch.setattr("loadeval.doctor.SHM", "/no/such/folder")
     assert read_machine().shm_free_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("soft", "open_files"), [(512, 512), (resource.RLIM_INFINITY, WITHOUT_LIMIT)]
+)
+def test_the_limit_of_open_files_is_that_in_force(
+    monkeypatch: pytest.MonkeyPatch, soft: int, open_files: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, 65_536))
+    assert read_machine().open_files == open_files
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+import os
 import signal
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +94,30 @@ def test_what_the_loader_raises_is_raised_once(mode: str, method: str) -> None:
     assert calls[0] == "__iter__"
 
 
+class Deadly(torch.utils.data.Dataset[int]):
+    """Its 60th sample kills who loads it."""
+
+    def __len__(self) -> int:
+        return 96
+
+    def __getitem__(self, index: int) -> int:
+        if index == LENGTH:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+
+@pytest.mark.check
+@TRAINS
+def test_a_worker_that_is_killed_is_told_by_its_loader(mode: str) -> None:
+    """Behind batches that it had loaded, all of which are in the run."""
+    loader = torch.utils.data.DataLoader(Deadly(), num_workers=1, collate_fn=sum)
+    evaluator, served = LoaderEvaluator(loader, mode), list[int]()
+    with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid"):
+        served.extend(evaluator)
+    assert served
+    assert evaluator.recorded().batches == len(served)
+
+
 class TimeIsUpError(Exception):
     """What a program's own alarm raises."""
 
@@ -151,6 +177,29 @@ def test_an_alarm_while_the_users_own_count_runs_reaches_the_program(
     served = read_on(iter(LoaderEvaluator(range(LENGTH), mode, samples=samples)))
     assert served.count(TimeIsUpError) == 1
     assert [outcome for outcome in served if type(outcome) is int] == list(range(LENGTH))
+
+
+@pytest.mark.parametrize("marks", [7, 8])
+def test_an_interrupt_while_a_batch_is_noted_leaves_its_times_right(marks: int) -> None:
+    """Ctrl-C may come between any two steps: the batch that it caught is served, and noted once."""
+    ticks = itertools.count(step=10)
+    evaluator = LoaderEvaluator(range(LENGTH), clock=lambda: next(ticks))
+
+    def interrupt(_: object, event: str, called: Any) -> None:
+        noted = getattr(called, "__self__", None)
+        if event == "c_return" and type(noted) is list and len(noted) == marks:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    epoch = iter(evaluator)
+    served = [next(epoch)]
+    sys.setprofile(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        served.extend(epoch)
+    served += epoch
+    assert served == list(range(LENGTH))
+    steps = evaluator.recorded().steps
+    assert (len(steps), int(steps.wait_ns.min())) == (LENGTH, 10)
 
 
 GARBAGE: list[Any] = [

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from loadeval import LoaderEvaluator, read_run
@@ -102,6 +104,8 @@ def test_a_probe_that_hangs_at_the_edge_of_a_block(
     evaluator._measurement.recorder._metrics.tick()
     assert sorted(evaluator) == list(range(2000))
     assert probe.reads == 2
+    names = [thread.name for thread in threading.enumerate()]
+    assert names.count(threads.PROBES_THREAD) == 1
     evaluator.close()
     assert read_run(path).batches == 2000
 
@@ -127,6 +131,17 @@ def test_a_probe_that_lies_is_not_read_again(tmp_path: Path, lie: Any, reason: s
     evaluator.close()
     assert probe.reads == 2
     assert missing(path).startswith(reason)
+
+
+@pytest.mark.parametrize("value", [1e300, math.nan])
+def test_a_number_that_no_log_holds_is_not_known(tmp_path: Path, value: float) -> None:
+    path, probe = tmp_path / "run.jsonl", Probe("read", lambda: {"it": {"level_bytes": value}})
+    with LoaderEvaluator(range(3), log_file=path, probes=[probe], probe_interval_s=1000) as loader:
+        for _ in loader:
+            loader._measurement.recorder._metrics.tick()
+    run = read_run(path)
+    assert run.notes == ()
+    assert np.isnan(run.readings["probe", "it"]["level_bytes"]).tolist() == [True] * 3
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), MemoryError()])
