@@ -110,7 +110,7 @@ class RayDataAdapter(IterableAdapter):
     _gives_rows = False
 
     def describe(self, loader: Any) -> LoaderInfo:
-        """Nothing but its class; raises UsageError for a dataset itself."""
+        """Its class, and that a row is one sample; raises UsageError for a dataset itself."""
         make = getattr(loader, "iterator_gen", None)
         if make is None:
             raise UsageError(
@@ -118,7 +118,7 @@ class RayDataAdapter(IterableAdapter):
                 "iter_torch_batches(...) or iter_batches(...) returns"
             )
         self._gives_rows = ".iter_rows." in getattr(make, "__qualname__", "")
-        return super().describe(loader)
+        return replace(super().describe(loader), batch_size=1 if self._gives_rows else None)
 
     def samples(self, batch: Any) -> int | None:
         """The rows of a batch or table; a row is one."""
