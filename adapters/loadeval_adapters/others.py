@@ -33,6 +33,8 @@ LISTS = {"List", "LargeList", "Sequence", "list"}
 """Kinds of columns that a row of Hugging Face's may have, and a batch has in all columns."""
 REGROUP = ("FlatMap", "Pack", "Rebatch", "ConcatThenSplit")
 """Words in the names of Grain's steps that make any number of elements of one."""
+OF_WEBDATASET = ("webdataset.", "itertools.")
+"""Modules whose functions, as stages of a pipeline, read nothing ahead."""
 PARALLEL = {"ProcessPrefetchIterDataset", "_MpContextIterDataset"}
 """Grain's steps of which several have a part of the same data each."""
 
@@ -95,6 +97,10 @@ class GrainAdapter(OtherAdapter):
         # Grain's own length counts what these drop.
         return {**known, "length": None} if "Filter" in names or "FlatMap" in names else known
 
+    def release(self, loader: Any, epoch: Iterator[Any]) -> None:
+        """Close `epoch`, or what a DataLoader's has inside: it ends its threads and processes."""
+        super().release(loader, getattr(epoch, "_iterator", epoch))
+
 
 class RayDataAdapter(IterableAdapter):
     """What the methods of a Ray dataset return that iterate it."""
@@ -104,7 +110,7 @@ class RayDataAdapter(IterableAdapter):
     _gives_rows = False
 
     def describe(self, loader: Any) -> LoaderInfo:
-        """Nothing but its class; raises UsageError for a dataset itself."""
+        """Its class, and that a row is one sample; raises UsageError for a dataset itself."""
         make = getattr(loader, "iterator_gen", None)
         if make is None:
             raise UsageError(
@@ -112,7 +118,7 @@ class RayDataAdapter(IterableAdapter):
                 "iter_torch_batches(...) or iter_batches(...) returns"
             )
         self._gives_rows = ".iter_rows." in getattr(make, "__qualname__", "")
-        return super().describe(loader)
+        return replace(super().describe(loader), batch_size=1 if self._gives_rows else None)
 
     def samples(self, batch: Any) -> int | None:
         """The rows of a batch or table; a row is one."""
@@ -162,8 +168,8 @@ class DatasetsAdapter(OtherAdapter):
     def _known(self, loader: Any) -> dict[str, Any]:
         if isinstance(loader, dict):
             raise UsageError(
-                f"a {type(loader).__name__} holds several datasets, {', '.join(loader)}; pass the "
-                "one that the training loop iterates"
+                f"a {type(loader).__name__} holds several datasets, {', '.join(map(str, loader))}; "
+                "pass the one that the training loop iterates"
             )
         dataset = getattr(loader, "dataset", loader)
         self._gives_batches = dataset is not loader
@@ -173,7 +179,7 @@ class DatasetsAdapter(OtherAdapter):
         if not hasattr(dataset, "set_epoch"):
             return {**known, **IN_THIS_PROCESS}
         with suppress(RuntimeError):  # of lists of several lengths
-            known["shards"] = dataset.num_shards
+            known["shards"] = getattr(dataset, "num_shards", None)
         step: Any = getattr(
             loader, "_ex_iterable", None
         )  # nothing public has the last one of a stream
@@ -200,7 +206,7 @@ class WebDatasetAdapter(OtherAdapter):
     distributions = ("webdataset",)
 
     def _known(self, loader: Any) -> dict[str, Any]:
-        source, *rest = _stages(loader)
+        source, *rest = _stages(loader) or [None]
         kind = next(kind for kind in type(loader).__mro__ if not kind.__name__.endswith("_Length"))
         known: dict[str, Any] = {"backend": f"{kind.__module__}.{kind.__qualname__}"}
         if loader.repetitions == sys.maxsize and loader.nsamples > 0:  # of with_epoch()
@@ -216,8 +222,10 @@ class WebDatasetAdapter(OtherAdapter):
                 )
                 known["prefetch_depth"] = ahead
             return known
-        known["shards"] = len(getattr(source, "urls", ())) or None
-        return known if size is None else {**known, **IN_THIS_PROCESS}
+        urls = getattr(source, "urls", None)
+        known["shards"] = len(urls) if isinstance(urls, list) else None
+        is_webdatasets = all(_name(stage).startswith(OF_WEBDATASET) for stage in [source, *rest])
+        return {**known, **IN_THIS_PROCESS} if is_webdatasets else known
 
     def samples(self, batch: Any) -> int | None:
         """By the keys of samples, where it has some."""
@@ -256,12 +264,16 @@ def _is_torchs(source: Any) -> bool:
     return hasattr(source, "batch_sampler")
 
 
+def _name(stage: Any) -> str:
+    function = getattr(stage, "f", stage)  # of a filter that is partially applied
+    return f"{getattr(function, '__module__', None)}.{getattr(function, '__name__', None)}"
+
+
 def _size_behind(stages: list[Any]) -> int | None:
     """How many samples an element has behind these stages; None behind one of the user's."""
     size = None
     for stage in stages:
-        function = getattr(stage, "f", stage)
-        name = f"{function.__module__}.{getattr(function, '__name__', '')}"
+        name = _name(stage)
         if _is_torchs(stage):
             size = stage.batch_size or _size_behind(_stages(stage.dataset))
         elif name.startswith("webdataset.shardlists.") or name.endswith(
@@ -270,7 +282,7 @@ def _size_behind(stages: list[Any]) -> int | None:
             size = 1
         elif name == "webdataset.filters._batched":
             size = stage.args[0] if stage.args else stage.kw.get("batchsize")
-        elif not name.startswith(("webdataset.", "itertools.")):
+        elif not name.startswith(OF_WEBDATASET):
             size = None
     return size
 
@@ -320,13 +332,20 @@ class NodesAdapter(ResumableAdapter):
         waiting = [loader]
         while waiting:
             part = waiting.pop()
-            is_node = type(part).__module__.startswith("torchdata.nodes")
-            if is_node and id(part) not in nodes:
+            if id(part) not in nodes:
                 nodes[id(part)] = part
-                for held in getattr(part, "__dict__", {}).values():
-                    waiting += held.values() if isinstance(held, dict) else [held]
+                for held in vars(part).values():
+                    several = held.values() if isinstance(held, dict) else held
+                    several = several if isinstance(held, (dict, list, tuple)) else [held]
+                    if _is_of_nodes(next(iter(several), None)):  # a list of files may be long
+                        waiting += filter(_is_of_nodes, several)
         for node in nodes.values():
             if hasattr(getattr(node, "iterable", None), "batch_sampler"):
                 adapter_for(node.iterable).release(node.iterable, node._it)  # noqa: SLF001 - nothing public has it
             if hasattr(node, "_shutdown"):
                 node._shutdown()  # noqa: SLF001 - nothing public stops it
+
+
+def _is_of_nodes(part: Any) -> bool:
+    """Whether it is a node, also of a class of the program's, or what runs for one."""
+    return any(kind.__module__.startswith("torchdata.nodes") for kind in type(part).__mro__)

@@ -17,6 +17,7 @@ from types import CellType, FunctionType
 from typing import Any, ClassVar
 
 from spdl.pipeline import Pipeline
+from spdl.pipeline.defs import Collate
 
 from loadeval import (
     IterableAdapter,
@@ -93,6 +94,7 @@ class SPDLAdapter(IterableAdapter):
             )
             if is_there
         ]
+        self._gives_lists = operations[-1][1] > 0
         depth = "prefetch_factor" if in_processes else "buffer_size"
         info = replace(
             self._with_queues(info, operations, has["_buffer_size"]),
@@ -117,7 +119,6 @@ class SPDLAdapter(IterableAdapter):
         for holds, joins in reversed(operations):
             batches += Fraction(holds + QUEUE, samples)
             samples *= joins or 1
-        self._gives_lists = operations[-1][1] > 0
         size = next((joins for _, joins in reversed(operations) if joins), None)
         return replace(info, prefetch_depth=math.ceil(batches), batch_size=size)
 
@@ -186,6 +187,8 @@ class SPDLPipelineAdapter(SPDLAdapter):
         executor = getattr(_loop(loader), "_executor", None)
         info = replace(info, workers=getattr(executor, "_max_workers", None))
         operations, nodes = [], _nodes(loader)
+        if nodes:  # an aggregator of the user's may give anything
+            self._gives_lists = isinstance(getattr(nodes[-2].cfg, "op", None), Collate)
         for node in nodes[:-1]:
             kind, joins = type(node.cfg).__name__, getattr(getattr(node.cfg, "op", None), "n", 0)
             if kind not in {"SourceConfig", "PipeConfig"} and not joins:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from typing import Any
 
 import grain  # type: ignore[import-untyped]  # it ships no marker of its types
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning
+from loadeval.adapter import adapter_for
 from tests.adapters.loaders import adapter_of, break_off, contract, counted, describe
 
 ELEMENTS = 40
@@ -41,6 +43,17 @@ def dataloader(**options: Any) -> Any:
         read_options=READING,
         **options,
     )
+
+
+def test_a_dataloader_that_is_released_has_no_processes() -> None:
+    """Also while something keeps its iterator."""
+    loader = dataloader(worker_count=1)
+    adapter = adapter_for(loader)
+    epoch = adapter.epoch(loader)
+    next(epoch)
+    assert multiprocessing.active_children()
+    adapter.release(loader, epoch)
+    assert multiprocessing.active_children() == []
 
 
 def numbers(epoch: Any) -> list[int]:

@@ -102,7 +102,7 @@ def test_samples_are_counted_where_that_is_certain(loader: Any, samples: list[in
 
 
 def test_a_dict_of_datasets_is_refused() -> None:
-    both = datasets.DatasetDict(train=dataset(), test=dataset())
+    both = datasets.DatasetDict({"train": dataset(), datasets.Split.TEST: dataset()})
     with pytest.raises(UsageError, match="holds several datasets, train, test"):
         LoaderEvaluator(both)
 

@@ -78,6 +78,7 @@ def test_ray_tells_nothing_of_what_it_returns(dataset: Any) -> None:
     assert info.backend == "ray.data.iterator._IterableFromIterator"
     assert info.adapter.endswith(".RayDataAdapter")
     assert (info.length, info.batch_size) == (None, None)
+    assert describe(dataset.iter_rows()).batch_size == 1
     assert (info.workers, info.prefetch_depth, info.ready_batches) == (None, None, None)
 
 

@@ -12,6 +12,7 @@ from spdl.pipeline import (
     iterate_in_subprocess,
     run_pipeline_in_subprocess,
 )
+from spdl.pipeline.defs import Aggregator
 
 from loadeval import LoaderEvaluator, UsageError
 from loadeval.adapter import FactoryAdapter
@@ -234,3 +235,33 @@ def test_lists_of_arrays_are_counted_as_their_samples() -> None:
     steps = evaluator.recorded().steps
     assert steps.samples.tolist() == [16, 16, 8]
     assert steps.nbytes.tolist() == [16 * 48, 16 * 48, 8 * 48]
+
+
+class Joined(Aggregator):  # type: ignore[misc]  # SPDL's is untyped
+    """Makes a dict of eight items."""
+
+    def __init__(self) -> None:
+        self.n, self._items = 8, list[Any]()
+
+    def accumulate(self, item: Any) -> Any:
+        self._items.append(item)
+        return self.flush() if len(self._items) == self.n else None
+
+    def flush(self) -> Any:
+        items, self._items = self._items, []
+        return {"x": np.stack(items), "name": "a", "place": "b"} if items else None
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda made: made.aggregate(Joined()),
+        lambda made: made.aggregate(4).disaggregate().aggregate(8),
+    ],
+)
+def test_what_an_aggregator_gives_is_counted_by_what_it_is(build: Any) -> None:
+    """A list by its items, a dict by its arrays; also behind what takes batches apart."""
+    loader = build(source(range(16)).pipe(array)).add_sink(2).build(num_threads=2)
+    evaluator = LoaderEvaluator(loader)
+    assert len(list(evaluator)) == 2
+    assert evaluator.recorded().steps.samples.tolist() == [8, 8]

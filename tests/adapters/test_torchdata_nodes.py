@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 from torchdata.nodes import (
+    BaseNode,
     Batcher,
     IterableWrapper,
     Loader,
@@ -133,6 +134,32 @@ def test_nodes_that_know_each_other_are_stopped() -> None:
     before, node = running(), threaded()
     node.source.reader = node
     evaluator = LoaderEvaluator(node, mode="replay", num_cached_batches=2, epoch_batches=4)
+    for _ in evaluator:
+        assert running() <= before
+
+
+class FirstOf(BaseNode[Any]):
+    """A node of the program's own, which holds others in a list."""
+
+    def __init__(self, nodes: list[Any]) -> None:
+        super().__init__()
+        self.nodes = nodes
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        super().reset(initial_state)
+        self.nodes[0].reset()
+
+    def next(self) -> Any:
+        return next(self.nodes[0])
+
+    def get_state(self) -> dict[str, Any]:
+        return {}
+
+
+def test_nodes_behind_one_of_the_programs_own_are_stopped() -> None:
+    before = running()
+    loader = Loader(FirstOf([threaded()]))
+    evaluator = LoaderEvaluator(loader, mode="replay", num_cached_batches=2, epoch_batches=4)
     for _ in evaluator:
         assert running() <= before
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import webdataset as wds  # type: ignore[import-untyped]  # it ships no types
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from loadeval import LoaderEvaluator
 from loadeval_adapters.others import WebDatasetAdapter
@@ -88,6 +88,21 @@ def test_a_pipeline_works_in_this_process(shards: list[str]) -> None:
     assert (info.workers, info.prefetch_depth, info.batch_size) == (0, 0, 8)
 
 
+class Numbers(IterableDataset[Any]):
+    """A source of the program's own."""
+
+    urls = "pipe:cat {0..9}.tar"
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(range(10))
+
+
+@pytest.mark.parametrize("source", [Numbers(), list(range(10))])
+def test_the_shards_of_a_source_of_the_users_are_unknown(source: Any) -> None:
+    info = describe(wds.DataPipeline(source, wds.batched(4)))
+    assert (info.shards, info.batch_size, info.workers) == (None, 4, None)
+
+
 def test_a_queue_is_told_in_batches(shards: list[str]) -> None:
     """Its queue holds fewer or more batches where they are made anew behind the DataLoader."""
     loader = wds.WebLoader(batched(shards), batch_size=None, num_workers=2)
@@ -103,6 +118,8 @@ def test_what_a_stage_of_the_users_makes_of_samples_is_unknown(shards: list[str]
 
     info = describe(decoded(shards).compose(pairs))
     assert (info.workers, info.prefetch_depth, info.batch_size) == (None, None, None)
+    info = describe(decoded(shards).compose(pairs).batched(4))
+    assert (info.workers, info.prefetch_depth, info.batch_size) == (None, None, 4)
     loader = wds.WebLoader(batched(shards), batch_size=None, num_workers=2)
     info = describe(loader.unbatched().compose(pairs))
     assert (info.workers, info.prefetch_depth, info.batch_size) == (2, None, None)

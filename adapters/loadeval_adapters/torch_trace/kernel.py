@@ -84,7 +84,7 @@ class Consumption:
         """A batch begins; `asks` the kernel, which takes its time, too."""
         if asks:
             self._last = self._so_far()
-        self._cpu_ns = thread_time_ns()
+        self._cpu_ns = self._last["cpu_ns"] if asks else thread_time_ns()
 
     def since_start(self, took_ns: int) -> Figures:
         """What a batch has used that took so long.

@@ -85,7 +85,8 @@ class Reading:
         held, index = vars(self._fetcher), self._index
         self._held = held
         dataset, self._is_batch = held["dataset"], held["auto_collation"]
-        before = {"dataset": dataset, "collate_fn": held["collate_fn"]}
+        self._before = {"dataset": dataset, "collate_fn": held["collate_fn"]}
+        self._collate = held["collate_fn"]
         if "dataset_iter" in held:
             self._slowest = self._place = held.get(PLACE, 0)
             if self._is_batch:
@@ -104,8 +105,7 @@ class Reading:
                 for indices in unrolled:
                     self._each = [indices[position] for position in self._each]
                 held["dataset"], self.is_by_sample = dataset, True
-        self._collate = before["collate_fn"]
-        held["collate_fn"], self._before = self.collate, before
+        held["collate_fn"] = self.collate
 
     def __len__(self) -> int:
         return len(self._each)
