@@ -160,7 +160,7 @@ def job_of(
 
     add("gpu_idle_ns", "gpu_step_ns")
     waits_ns, steps_ns = add("wait_ns", "step_ns")
-    counts = steady(Run(ranks[0].header, first.replace(**columns)))
+    counts = steady(Run(ranks[0].header, first.replace(**columns), ranks[0].ends))
     took_ns = (waits_ns @ counts + steps_ns @ counts).tolist()
     del steps_ns
     waits_ns = waits_ns[:, counts]

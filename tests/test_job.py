@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.data.lines import EpochEnd, Event, Prefetch
+from loadeval.data.lines import EpochEnd, Event, LoaderInfo, Prefetch
 from loadeval.estimate.gap import gap
 from loadeval.job import Job, are_ranks, job_of
 from tests.runs.ranks import MS, runs_of, train, train_in_pairs
@@ -223,7 +223,7 @@ def test_the_gap_of_a_job_is_from_the_pairs_of_all_ranks() -> None:
 def test_what_happened_on_any_rank_is_told_once() -> None:
     """With its ranks; an epoch takes as long to end as on the slowest."""
     again = Event(9, "a worker died")
-    own = [
+    own: list[dict[str, Any]] = [
         {"events": (again,), "notes": ("cut off",)},
         {"events": (replace(again, time_ns=4),), "closed": False},
     ]
@@ -253,6 +253,13 @@ def test_a_step_in_which_any_rank_did_something_else_is_left_out() -> None:
     told = job_of([replace(other, events=(event,)), *runs])
     assert (told.steps, told.run.steps.step_ns[7], told.run.events) == (STEPS - 1, -1, ())
     assert told.cautions == ("Steps left out: 1, in which a rank did more than train.",)
+
+
+def test_epochs_that_are_shorter_than_the_queue_count_but_for_their_first_batch() -> None:
+    """Of a job as of a run, also where the loader does not tell how long they are."""
+    training = train(waits(2, mean_ms=20))
+    runs = runs_of(training, epochs=[5] * 40, warmup=10, loader=LoaderInfo("l", prefetch_depth=8))
+    assert job_of(runs).steps == gap(runs[0]).real_batches == 160
 
 
 def test_batches_of_different_arms_do_not_count() -> None:
