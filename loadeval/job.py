@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from loadeval.data.columns import UNKNOWN, Column, Columns
-from loadeval.data.lines import Event
+from loadeval.data.columns import UNKNOWN, Column, Columns, Values
+from loadeval.data.lines import Event, Prefetch
 from loadeval.data.run import Run, keys_of
 from loadeval.estimate.steady import WITHIN_STEP, Mask, closed_steps, steady
 from loadeval.words import duration, share
@@ -32,10 +33,12 @@ LEAST_SHARE = 0.01
 """What takes a smaller share of the time is nothing: a wait, what a straggler costs."""
 LEAST_UNEVEN = 0.25
 """Ranks wait about equally long where the typical one waits less by a smaller part of the wait."""
-FEWEST_WAITS = 5
-"""Fewer waits are no pattern."""
-MOST_NAMES, NAME_ADDS = 10, 0.05
-"""Stragglers that are named, and how much more of the waiting another one explains, at least."""
+FEWEST_WAITS = 4
+"""What fewer waits make up, were they equal, says nothing of who will wait next."""
+MOST_NAMES, NAME_ADDS, NODE_ADDS = 16, 0.05, 0.1
+"""Stragglers that are named, and how much more of the waiting another one explains, at least, or a
+node in place of some of its ranks."""
+PREFETCH_OF = attrgetter("pair", "epoch", "batches", "timed")
 FURTHEST_APART = 1.02
 """Of ranks that train together one takes no more times as long for the same batches as another."""
 
@@ -81,8 +84,8 @@ class Job:
 
     `run` is the job as a run: of each batch that all ranks have the longest wait, the ranks' mean
     iteration, and the samples of all. What else is known, its loader's stages, its readings, is
-    that of the rank `shown`, which was last most often. `ranks` are those with logs, in order, of
-    `world_size`. `steps` batches were measured on all; the job waits `wait_ns` for one, of
+    that of the rank `shown`, for which the others wait most. `ranks` are those with logs, in order,
+    of `world_size`. `steps` batches were measured on all; the job waits `wait_ns` for one, of
     `iteration_ns`, None where there are none.
     """
 
@@ -113,7 +116,7 @@ def are_ranks(runs: Sequence[Run]) -> bool:
         all(isinstance(number, int) for each in numbers for number in each)
         and 1 < len(runs) == len({rank for rank, _ in numbers})
         and len({size for _, size in numbers}) == 1
-        and {run.header.mode for run in runs} in ({"log"}, {"alternate"})
+        and len({run.header.mode for run in runs}) == 1
     )
 
 
@@ -140,10 +143,10 @@ def job_of(
     samples = each("samples")
     columns["samples"] = np.where((samples != UNKNOWN).all(0), samples.sum(0), UNKNOWN)
     del samples
-    is_same, is_closed = np.ones((2, len(common)), np.bool_)
+    is_same, did_else = np.ones(len(common), np.bool_), np.zeros(len(common), np.bool_)
     for rank in ranks:
         is_same &= (rank.steps.pair == first.pair) & (rank.steps.arm == first.arm)
-        is_closed &= closed_steps(rank)
+        did_else |= ~closed_steps(rank) & (rank.steps.step_ns != UNKNOWN)
     columns["pair"] = np.where(is_same, first.pair, UNKNOWN)
 
     def add(wait: str, step: str) -> tuple[Matrix, Matrix]:
@@ -151,13 +154,13 @@ def job_of(
         waits_ns, steps_ns = each(wait), each(step)
         columns[wait] = waits_ns.max(0)
         rest_ns = (waits_ns.sum(0) + steps_ns.sum(0)) // len(ranks) - columns[wait]
-        is_known = is_closed & (steps_ns != UNKNOWN).all(0)
+        is_known = ~did_else & (steps_ns != UNKNOWN).all(0)
         columns[step] = np.where(is_known, np.maximum(rest_ns, 0), UNKNOWN)
         return waits_ns, steps_ns
 
     add("gpu_idle_ns", "gpu_step_ns")
     waits_ns, steps_ns = add("wait_ns", "step_ns")
-    counts = steady(Run(ranks[0].header, first.replace(**columns)), "real")
+    counts = steady(Run(ranks[0].header, first.replace(**columns), ranks[0].ends))
     took_ns = (waits_ns @ counts + steps_ns @ counts).tolist()
     del steps_ns
     waits_ns = waits_ns[:, counts]
@@ -174,7 +177,10 @@ def job_of(
     of_ranks = np.stack([own_ns, *shares], 1).tolist() if len(last) else ()
     figures = dict(zip(map(_rank, ranks), of_ranks, strict=False))
 
-    shown = _aligned(full(kept[times_last.argmax()]), common)
+    middle = (len(ranks) - 1) // 2
+    beyond_ns: Values = longest_ns - np.partition(waits_ns, middle, axis=0)[middle] * 1.0
+    behind = np.bincount(last, beyond_ns, len(ranks)).argmax()
+    shown = _aligned(full(kept[behind]), common)
     return Job(
         run=_as_one(shown, every, shown.steps.replace(**columns), name),
         shown=_rank(shown),
@@ -192,9 +198,9 @@ def job_of(
         steps=len(last),
         iteration_ns=iteration_ns if len(last) else None,
         wait_ns=wait_ns if len(last) else None,
-        stragglers=_stragglers(ranks, waits_ns, times_last, iteration_ns),
+        stragglers=_stragglers(ranks, waits_ns, beyond_ns, times_last, iteration_ns),
         cautions=tuple(
-            _cautions(every, kept, is_same, took_ns if count >= FEWEST_BATCHES else [0])
+            _cautions(every, kept, is_same, did_else, took_ns if count >= FEWEST_BATCHES else [0])
         ),
     )
 
@@ -215,7 +221,11 @@ def _as_one(shown: Run, every: Sequence[Run], steps: Columns, name: str | None) 
     place, longest = shown.header.environment, dict[int, int]()
     events = defaultdict[tuple[Any, str], list[tuple[int, int]]](list)
     notes = defaultdict[str, list[int]](list)
+    # All prefetch at the same batch, and go on together once the slowest has its batches.
+    prefetched = defaultdict[Any, list[Prefetch]](list)
     for rank in every:
+        for each in rank.prefetches:
+            prefetched[PREFETCH_OF(each)].append(each)
         ends = [(end.epoch, end.wait_ns) for end in rank.ends]
         for epoch, end_ns in ends + [(each.epoch, each.end_ns) for each in rank.prefetches]:
             longest[epoch] = max(longest.get(epoch, 0), end_ns or 0)
@@ -229,14 +239,21 @@ def _as_one(shown: Run, every: Sequence[Run], steps: Columns, name: str | None) 
         shown,
         header=change(
             shown.header,
-            name=name or shown.header.name,
+            name=name or f"{len(every)} ranks",
             environment={key: place[key] for key in place if key not in {"rank", "host"}},
         ),
         steps=steps,
         ends=tuple(change(end, wait_ns=end.wait_ns and longest[end.epoch]) for end in shown.ends),
         prefetches=tuple(
-            change(each, samples=None, end_ns=each.end_ns and longest[each.epoch])
+            change(
+                each,
+                elapsed_ns=max(rank.elapsed_ns for rank in same),
+                samples=None,
+                waits_ns=list(map(max, zip(*(rank.waits_ns for rank in same), strict=False))),
+                end_ns=each.end_ns and longest[each.epoch],
+            )
             for each in shown.prefetches
+            for same in [prefetched[PREFETCH_OF(each)]]
         ),
         events=tuple(
             Event(min(each)[0], f"{_named(rank for _, rank in each)}: {message}", kind)
@@ -251,13 +268,15 @@ def _as_one(shown: Run, every: Sequence[Run], steps: Columns, name: str | None) 
 def _stragglers(
     ranks: Sequence[Run],
     waits_ns: Matrix,
+    beyond_ns: Values,
     times_last: Column,
     iteration_ns: float,
 ) -> Stragglers:
     """Who is behind the waits, or why nobody is named.
 
-    `waits_ns` has a row for each rank, and `times_last` in how many of the batches that some rank
-    waits for it waits longest.
+    `waits_ns` has a row for each rank, `beyond_ns` how much longer than the typical rank the last
+    one waits, and `times_last` in how many of the batches that some rank waits for it waits
+    longest.
     """
     longest_ns = waits_ns.max(0)
     if len(longest_ns) < FEWEST_BATCHES:
@@ -265,12 +284,10 @@ def _stragglers(
         return Stragglers(f"not known; {few}")
     if longest_ns.mean() < LEAST_SHARE * iteration_ns:
         return Stragglers("none; no rank waits for its batches")
-    middle = (len(ranks) - 1) // 2
-    beyond_ns = longest_ns - np.partition(waits_ns, middle, axis=0)[middle]
     uneven_ns = float(beyond_ns.mean())
     if uneven_ns < max(LEAST_SHARE * iteration_ns, LEAST_UNEVEN * longest_ns.mean()):
         return Stragglers("none; all ranks wait about equally long")
-    if 2 * np.sort(beyond_ns)[-FEWEST_WAITS:].sum() > beyond_ns.sum():
+    if beyond_ns.sum() ** 2 < FEWEST_WAITS * (beyond_ns**2).sum():
         few = "a few long waits make up most of it, too few to show a pattern"
         return Stragglers(f"none; {few}")
 
@@ -296,32 +313,35 @@ def _stragglers(
 
 
 def _late(
-    waits_ns: Matrix, beyond_ns: Column, hosts: Sequence[str | None]
+    waits_ns: Matrix, beyond_ns: Values, hosts: Sequence[str | None]
 ) -> tuple[list[int], float]:
     """The ranks, or the node, that explain what some rank waits beyond the typical one.
 
     And what the job would save per batch if these waited no longer than the others. They explain
-    more than half of it, and than their number does; another name explains NAME_ADDS more.
+    more than half of it, and than their number does.
     """
     size, longest_ns, last = len(hosts), waits_ns.max(0), waits_ns.argmax(0)
     worst_first = np.argsort(-np.bincount(last, beyond_ns, size)).tolist()
-    parts = [(worst_first[:names], names) for names in range(1, min(size // 4, MOST_NAMES) + 1)]
-    nodes = [([at for at in range(size) if hosts[at] == host], 1) for host in set(hosts)]
+    most_names = max(min(size // 4, MOST_NAMES), 1)
+    parts = [(worst_first[: more + 1], NAME_ADDS * more) for more in range(most_names)]
+    nodes = [[at for at in range(size) if hosts[at] == host] for host in set(hosts) - {None}]
     found = []
-    for part, names in [(worst_first[:1], 1), *parts, *nodes]:
+    for part, adds in [*parts, *((node, NODE_ADDS) for node in nodes)]:
         is_last = np.isin(last, part)
         others_ns = np.delete(waits_ns[:, is_last], part, axis=0).max(0, initial=0)
         saved_ns = float((longest_ns[is_last] - others_ns).sum())
-        explained = min(saved_ns / float(beyond_ns.sum()), 1.0) - NAME_ADDS * (names - 1)
-        found.append((explained - (1 + len(part) / size) / 2, sorted(part), saved_ns / len(last)))
-    margin, late, cost_ns = max(found)
-    return (late, cost_ns) if margin > 0 else ([], 0.0)
+        margin = min(saved_ns / float(beyond_ns.sum()), 1.0) - (1 + len(part) / size) / 2
+        if margin > 0:
+            found.append((margin - adds, sorted(part), saved_ns / len(last)))
+    _, late, cost_ns = max(found, default=(0.0, [], 0.0))
+    return late, cost_ns
 
 
 def _cautions(
     every: Sequence[Run],
     ranks: Sequence[Run],
     is_same: Mask,
+    did_else: Mask,
     took_ns: Sequence[int],
 ) -> Iterator[str]:
     """What makes the figures of a job mean less."""
@@ -347,6 +367,8 @@ def _cautions(
             f"For {(~is_same).sum():,} batches the ranks were in different arms: these are left "
             "out. Pass the same seed, pairs and batches on all ranks."
         )
+    if did_else.any():
+        yield f"Steps left out: {did_else.sum():,}, in which a rank did more than train."
     if max(took_ns) > FURTHEST_APART * min(took_ns):
         yield (
             "The ranks do not end their steps together: the same batches took "

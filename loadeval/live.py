@@ -117,7 +117,7 @@ class LiveRun:
                     time_ns = request_ns + (line.wait_ns or 0)
                 self._batches.pop(epoch, None)
                 self._last.pop(epoch, None)
-                self.is_open &= epoch != so_far.epoch
+                self.is_open &= so_far.epoch not in {None, epoch}
                 self._is_measured = line.cause != "unmeasured"
             case lines.Readings(time_ns=[*_, time_ns]):
                 pass
@@ -188,18 +188,19 @@ class LiveRun:
         """The state `quiet_ns` after the log was last written; None without a header."""
         if self._header is None:
             return None
-        now_ns, silent_ns = self.so_far.elapsed_ns, self.silent_ns(quiet_ns)
+        now_ns = self.so_far.elapsed_ns + (0 if self.so_far.ended else quiet_ns)
+        silent_ns = self.silent_ns(quiet_ns)
         if silent_ns is not None:
-            now_ns += quiet_ns
             usual_ns = self._all[1] / max(self._all[0], 1)
             if silent_ns <= max(LEAST_SILENCE_NS, SILENT_ITERATIONS * usual_ns):
                 silent_ns = None
         recent = [times for end_ns, times in self._recent if end_ns > now_ns - MINUTE_NS]
-        last_minute = np.sum(recent or [self._recent[-1][1]], axis=0)
+        if not recent and silent_ns is None:
+            recent = [self._recent[-1][1]]
         return replace(
             self.so_far,
             elapsed_ns=now_ns,
-            now=_rates(last_minute) if silent_ns is None else None,
+            now=_rates(np.sum(recent, axis=0)) if recent else None,
             overall=_rates(self._all),
             silent_ns=silent_ns,
         )

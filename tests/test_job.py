@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.data.lines import EpochEnd, Event, Prefetch
+from loadeval.data.lines import EpochEnd, Event, LoaderInfo, Prefetch
 from loadeval.estimate.gap import gap
 from loadeval.job import Job, are_ranks, job_of
 from tests.runs.ranks import MS, runs_of, train, train_in_pairs
@@ -103,6 +103,36 @@ def test_several_stragglers_are_found_together() -> None:
     assert told.says.startswith("ranks 2, 11, one of them last in 100.0% of the batches")
 
 
+def test_each_of_many_stragglers_is_named() -> None:
+    """A quarter of the ranks, now one of them and now another."""
+    wait_ns = waits(40)
+    wait_ns[:10] = here_and_there(10)
+    assert job(wait_ns).stragglers.ranks == tuple(range(10))
+
+
+def test_five_long_waits_of_one_rank_are_a_pattern() -> None:
+    wait_ns = waits(mean_ms=0.001)
+    wait_ns[5, 10:100:20] += 100 * MS
+    assert job(wait_ns).stragglers.ranks == (5,)
+
+
+def test_a_node_is_not_blamed_for_one_of_its_ranks() -> None:
+    """Where the last rank is often the same, and else any of many, also of its node."""
+    wait_ns, rng = waits(256), np.random.default_rng(0)
+    often = np.where(rng.random(STEPS) < 0.6, 5, rng.integers(0, 256, STEPS))
+    often[::20] = 6
+    wait_ns[often, np.arange(STEPS)] += 30 * MS
+    assert job(wait_ns, 8).stragglers.ranks == (5,)
+
+
+def test_the_rank_that_is_shown_is_the_straggler() -> None:
+    """Not the one that waits longest more often, by little."""
+    wait_ns = slow(1, ranks=2)
+    wait_ns[0] += 2 * MS
+    told = job(wait_ns)
+    assert (told.stragglers.ranks, told.shown) == ((1,), 1)
+
+
 def test_a_node_is_found_where_now_one_of_its_ranks_is_last_and_now_another() -> None:
     wait_ns = waits(16)
     wait_ns[4:8] = here_and_there(4)
@@ -129,7 +159,7 @@ def test_where_no_rank_is_behind_it(wait_ns: Times, says: str) -> None:
     assert (job(wait_ns).stragglers.says, job(wait_ns).stragglers.ranks) == (says, ())
 
 
-def test_only_the_rank_that_is_last_most_often_is_read_in_full() -> None:
+def test_only_the_rank_that_others_wait_for_is_read_in_full() -> None:
     asked = list[str]()
 
     def full(run: Run) -> Run:
@@ -162,7 +192,7 @@ def test_logs_that_do_not_fit_together() -> None:
 
 
 def test_what_are_ranks_of_one_job() -> None:
-    """Not the same rank twice, jobs of different sizes, other modes, or none."""
+    """Not the same rank twice, jobs of different sizes, different modes, or none."""
     first, other = runs_of(train(waits(2)))
     larger = replace(other.header, environment={"rank": 1, "world_size": 4})
     replayed = replace(other.header, mode="replay")
@@ -170,6 +200,12 @@ def test_what_are_ranks_of_one_job() -> None:
     assert not are_ranks([first, first])
     assert not are_ranks([first, replace(other, header=larger)])
     assert not are_ranks([first, replace(other, header=replayed)])
+    assert are_ranks(
+        [
+            replace(first, header=replace(first.header, mode="replay")),
+            replace(other, header=replayed),
+        ]
+    )
     assert not are_ranks([])
 
 
@@ -186,18 +222,27 @@ def test_the_gap_of_a_job_is_from_the_pairs_of_all_ranks() -> None:
 
 def test_what_happened_on_any_rank_is_told_once() -> None:
     """With its ranks; an epoch takes as long to end as on the slowest."""
-    prefetch, again = Prefetch(0, 0, 3, 2, 50, 8, [1, 30, 20]), Event(9, "a worker died")
-    own = [
+    again = Event(9, "a worker died")
+    own: list[dict[str, Any]] = [
         {"events": (again,), "notes": ("cut off",)},
-        {"prefetches": (prefetch,), "events": (replace(again, time_ns=4),), "closed": False},
+        {"events": (replace(again, time_ns=4),), "closed": False},
     ]
     ends = [(EpochEnd(0, "exhausted", 100, wait_ns),) for wait_ns in (7 * MS, 4)]
     runs = runs_of(train(slow(1, ranks=2)))
     run = job_of(replace(runs[rank], ends=ends[rank], **own[rank]) for rank in range(2)).run
     assert run.ends == (EpochEnd(0, "exhausted", 100, 7 * MS),)
-    assert run.prefetches == (replace(prefetch, samples=None),)
     assert run.events == (Event(4, "ranks 0-1: a worker died"),)
     assert (run.notes, run.closed) == (("rank 0: cut off",), False)
+
+
+def test_a_job_has_prefetched_when_its_slowest_rank_has() -> None:
+    """All prefetch at the same batch, whichever rank is last while training."""
+    other, own = runs_of(train(slow(1, ranks=2)))
+    quick, late = Prefetch(0, 0, 3, 2, 50, 8, [1, 30, 20]), Prefetch(0, 0, 3, 2, 90, 8, [1, 10, 80])
+    own, other = replace(own, prefetches=(quick,)), replace(other, prefetches=(late,))
+    told = job_of([other, own])
+    (prefetch,) = told.run.prefetches
+    assert (told.shown, prefetch.elapsed_ns, prefetch.waits_ns) == (1, 90, [1, 30, 80])
 
 
 def test_a_step_in_which_any_rank_did_something_else_is_left_out() -> None:
@@ -207,6 +252,14 @@ def test_a_step_in_which_any_rank_did_something_else_is_left_out() -> None:
     event = Event(came_ns + 1, "an evaluation ran", "within a step")
     told = job_of([replace(other, events=(event,)), *runs])
     assert (told.steps, told.run.steps.step_ns[7], told.run.events) == (STEPS - 1, -1, ())
+    assert told.cautions == ("Steps left out: 1, in which a rank did more than train.",)
+
+
+def test_epochs_that_are_shorter_than_the_queue_count_but_for_their_first_batch() -> None:
+    """Of a job as of a run, also where the loader does not tell how long they are."""
+    training = train(waits(2, mean_ms=20))
+    runs = runs_of(training, epochs=[5] * 40, warmup=10, loader=LoaderInfo("l", prefetch_depth=8))
+    assert job_of(runs).steps == gap(runs[0]).real_batches == 160
 
 
 def test_batches_of_different_arms_do_not_count() -> None:

@@ -135,6 +135,8 @@ def test_now_is_the_last_minute() -> None:
         ([block([start]) for start in range(0, 100, 2)], 8, None, 26),
         # The last ones say nothing of now once none came for far longer than usual.
         ([block([start]) for start in range(0, 100, 2)], 92, 92, None),
+        # Before, they do.
+        ([block([start], 0) for start in range(100)], 15, 15, 45),
         # Where each batch takes over a minute, now is the last one.
         ([block([start]) for start in range(0, 2_000, 100)], 300, None, 1),
         # An epoch start that takes long is a silence too.
@@ -194,6 +196,12 @@ def test_what_is_not_known_is_no_rate() -> None:
     assert no_time.overall is None
 
 
+def test_a_run_goes_on_where_no_more_of_it_is_recorded() -> None:
+    left = header(), block([0, 2]), EpochEnd(0, "unmeasured", 4 * SECOND, 0)
+    assert after(*left, quiet_s=900).elapsed_ns == 904 * SECOND
+    assert after(*left, RunEnd(2), quiet_s=900).elapsed_ns == 4 * SECOND
+
+
 def test_the_last_three_events_are_kept() -> None:
     state = after(header(), *(Event(number, str(number)) for number in range(5)))
     assert state.events == ("2", "3", "4")
@@ -213,6 +221,7 @@ def test_what_is_usual_is_known_of_a_silence() -> None:
     """The longest wait, the longest time between two batches, and whether an epoch is open."""
     run = taken(header())
     assert (run.silent_ns(5 * SECOND), run.is_open) == (5 * SECOND, True)
+    assert not taken(header(), EpochEnd(0, "exhausted", 0, 1)).is_open
     run = taken(header(), block([0, 2, 10]), block([12], wait_s=3))
     assert run.silent_ns(5 * SECOND) == 5 * SECOND
     assert (run.longest_wait_ns, run.longest_gap_ns) == (3 * SECOND, 8 * SECOND)

@@ -44,10 +44,10 @@ def watch(
     """
     if as_json and not once:
         raise typer.BadParameter("--json prints one state: give it with --once")
-    states, terminal = follow(run, interval), console.new_console()
+    states = follow(run, interval)
     with console.errors_printed(), suppress(KeyboardInterrupt):
         if not once:
-            _show(states, HangTeller(run), terminal)
+            show(run, states, console.new_console())
             return
         ranks = next(states)
         if not ranks:
@@ -63,17 +63,29 @@ def watch(
             console.print_json({"path": str(run), **whole})
 
 
-def _show(states: Iterator[Ranks], teller: HangTeller, terminal: Console) -> None:
-    """Show each of the states: on a terminal in the place of the one before, else as a line."""
+def show(path: Path, states: Iterator[Ranks], terminal: Console) -> None:
+    """Show each of the states: on a terminal in the place of the one before, else as a line.
+
+    There is no line where nothing has come since the one before.
+    """
+    waiting = printable(f"Waiting for a run log at {path}; Ctrl-C ends it")
+    teller, before = HangTeller(path), object()
     with (
         Live(console=terminal, auto_refresh=False) if terminal.is_terminal else nullcontext() as on
     ):
         for ranks in states:
             teller.poll()
             if on:
-                on.update(Group(*text.lines(screen(ranks), terminal.width)), refresh=True)
-            elif ranks:
-                typer.echo(line(ranks))
+                sections = screen(ranks) if ranks else [Section("", [Text(waiting)])]
+                on.update(Group(*text.lines(sections, terminal.width)), refresh=True)
+                continue
+            news = [
+                (state.batches, state.events, state.ended, bool(state.silent_ns))
+                for state in ranks.values()
+            ]
+            if news != before:
+                typer.echo(line(ranks) if ranks else waiting)
+            before = news
 
 
 def follow(
@@ -109,8 +121,6 @@ def line(ranks: Ranks) -> str:
 
 def screen(ranks: Ranks) -> list[Section]:
     """What is known of a run; or of a job and its ranks, those first that wait most."""
-    if not ranks:
-        return [Section("", [Text("Waiting for a run log, or its first line")])]
     states = list(ranks.values())
     ranked = sorted(
         ranks.items(),
@@ -173,4 +183,4 @@ def _place(state: LiveState) -> str:
     if state.epoch is None or state.batch is None:
         return "no batch yet"
     of_epoch = f" of {state.epoch_batches:,}" if state.epoch_batches else ""
-    return f"epoch {state.epoch}, batch {state.batch:,}{of_epoch}"
+    return f"{'ended, ' * state.ended}epoch {state.epoch}, batch {state.batch:,}{of_epoch}"

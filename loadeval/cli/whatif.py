@@ -96,15 +96,15 @@ def _parts(given: Sequence[str]) -> dict[str, float]:
 
 
 def _read(path: Path) -> Run:
-    """The run at `path`; in a folder that of the rank that was last most often, said on stderr."""
+    """The run at `path`; in a folder that of the rank that others wait for most, said on stderr."""
     if not path.is_dir():
         return read_run(path)
     run, job = training(logs_in(path), path)
     if job is None:
         return run
     say(
-        f"Predicted for rank {job.shown}, which was last most often. Throughput is that of this "
-        "rank alone."
+        f"Predicted for rank {job.shown}, for which the others wait most. Throughput is that of "
+        "this rank alone."
     )
     (log,) = [Path(rank.path) for rank in job.ranks if rank.rank == job.shown and rank.path]
     return read_run(log)

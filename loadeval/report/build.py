@@ -378,8 +378,8 @@ def job_sections(job: Job, r: Result) -> list[Section]:
         Text(f"and {left:,} more" if left > 0 else "", "note"),
         Text(means, "note"),
         Text(
-            f"What is found, and inside the loader, is of rank {job.shown}, which was last most "
-            "often.",
+            f"What is found, and inside the loader, is of rank {job.shown}, for which the others "
+            "wait most.",
             "note",
         ),
         _beside_each_other("Ranks", says, own, "duration"),

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from loadeval.cli import watch as command
-from loadeval.cli.watch import Ranks, follow, line, screen
+from loadeval.cli.watch import Ranks, follow, line, screen, show
 from loadeval.live import LiveState, Rates
 from loadeval.report.text import lines
 from tests.cli.commands import runner
@@ -117,13 +118,12 @@ def test_a_job_is_all_its_ranks() -> None:
     assert line({"rank0": STATE, "rank1": waits}) == (
         "2 ranks running for 12 min 3 s; 16,230 batches; 464 images/s, waiting 50.0%"
     )
-    assert shown({"rank0": replace(STATE, ended=True), "rank1": waits}, 86) == [
-        "2 ranks running for 12 min 3 s; 16,230 batches",
-        "",
-        "                                          last minute   waiting  whole run     waiting",
-        "all ranks                                 464 images/s  50.0%    500 images/s  25.0%",
-        "rank1      epoch 3, batch 1,234 of 5,000  200 images/s  50.0%    250 images/s  25.0%",
-        "rank0      epoch 3, batch 1,234 of 5,000  264 images/s  34.0%    250 images/s  25.0%",
+    first, _, _, *rows = shown({"rank0": replace(STATE, ended=True), "rank1": waits}, 110)
+    assert first == "2 ranks running for 12 min 3 s; 16,230 batches"
+    assert [" ".join(row.split()) for row in rows] == [
+        "all ranks 464 images/s 50.0% 500 images/s 25.0%",
+        "rank1 epoch 3, batch 1,234 of 5,000 200 images/s 50.0% 250 images/s 25.0%",
+        "rank0 ended, epoch 3, batch 1,234 of 5,000 264 images/s 34.0% 250 images/s 25.0%",
     ]
     silent = {"rank0": STATE, "rank1": replace(waits, now=None, silent_ns=93 * SECOND)}
     assert line(silent) == (
@@ -132,6 +132,19 @@ def test_a_job_is_all_its_ranks() -> None:
     )
     many = {f"rank{rank}": STATE for rank in range(12)}
     assert shown(many)[-1] == "and 2 more, which wait less"
+
+
+def test_a_file_gets_a_line_where_something_has_come(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not at each look at a training that takes long for a step; and what is waited for."""
+    more = of(replace(STATE, batches=16_235))
+    show(log, iter([{}, {}, of(STATE), of(replace(STATE, elapsed_ns=SECOND)), more]), Console())
+    assert capsys.readouterr().out.splitlines() == [
+        f"Waiting for a run log at {log}; Ctrl-C ends it",
+        line(of(STATE)),
+        line(more),
+    ]
 
 
 def test_a_run_that_has_ended_is_told_once(log: Path) -> None:

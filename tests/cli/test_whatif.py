@@ -110,7 +110,8 @@ def test_of_a_folder_the_rank_is_predicted_that_was_last(tmp_path: Path) -> None
     code, out, err = run(folder)
     assert (code, out) == (0, run(f"{folder}/rank1.jsonl")[1])
     assert err == (
-        "Predicted for rank 1, which was last most often. Throughput is that of this rank alone.\n"
+        "Predicted for rank 1, for which the others wait most. "
+        "Throughput is that of this rank alone.\n"
     )
     alone = tmp_path / "alone"
     alone.mkdir()
