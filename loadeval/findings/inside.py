@@ -364,11 +364,9 @@ def fits_into_memory(c: Context) -> Finding | None:
         raise Skip("free memory was not read")
     if batches * batch_bytes > MOSTLY * free_bytes:
         return None
-    because = "in one tensor that is made before workers start, which they share"
     return Finding(
-        f"The batches of an epoch take {size(batches * batch_bytes)} in all, and "
-        f"{size(free_bytes)} of memory are free.",
-        [Do("keep samples in memory, if nothing in them is random", because)],
+        "If nothing in samples is random, they can be kept in memory: those of an epoch take "
+        f"{size(batches * batch_bytes)}, and {size(free_bytes)} are free."
     )
 
 

@@ -68,9 +68,9 @@ def test_samples_that_fit_into_memory(free_bytes: list[float], fetch: int, found
     steps = run.steps.replace(nbytes=np.full(run.batches, 10_000_000))
     read = Columns({"time_ns": [1, 2], "memory_available_bytes": free_bytes})
     run = replace(run, steps=steps, readings={("host", "machine"): read})
-    says = "The batches of an epoch take 10.0 GB in all, and 20.0 GB of memory are free."
-    do = "keep samples in memory, if nothing in them is random"
-    assert told("samples fit into memory", run) == ((says, do) if found else ())
+    says = "If nothing in samples is random, they can be kept in memory: those of an epoch take "
+    sizes = "10.0 GB, and 20.0 GB are free."
+    assert told("samples fit into memory", run) == ((f"{says}{sizes}",) if found else ())
 
 
 @pytest.mark.parametrize(
