@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 import loadeval
-from loadeval.cli.main import app
+from loadeval.cli.main import app  # what a command runs through is inside
 
 ROOT = Path(loadeval.__file__).parent
 IS_FUNCTION = 1
