@@ -233,7 +233,12 @@ class _Rebuilding:
         for name, value in attributes.items():
             is_ours = own.get(name, value) is value or type(value) in VALUES
             if not (is_ours or is_container(value) or is_array(value)):
-                continue  # its class has made a new one, as an image of Pillow's does
+                try:  # its class has made a new one, which may share memory, as pandas' does
+                    own[name] = copy.deepcopy(own[name])
+                except Exception as error:  # and may be all that can be made, as Pillow's is
+                    if _is_of_no_class(error):
+                        raise
+                continue
             if type(value) is weakref.ref:  # of what is made anew, such as a parent, or the same
                 made, _ = self._made.get(id(value()), (None, None))
                 made = value if made is None else weakref.ref(made)

@@ -139,6 +139,8 @@ class WatchedIterator:
     def serve(self, epoch: Epoch) -> None:
         """The batches from now on are those of this epoch."""
         self.epoch = epoch
+        if self._looks:  # another evaluator of the loader may have looked in between
+            vars(self.alive()).update(self._hooks)
 
     def _draw(self, method: Callable[[Any], Any], iterator: Any) -> Any:
         """Draw indices, which are the next batch's."""
