@@ -17,8 +17,8 @@ from loadeval.adapter import Adapter, begun
 from loadeval.core.batch import leaves
 from loadeval.core.counting import Counter
 from loadeval.core.cuda import spare_bytes, timing_events
-from loadeval.core.loop import EpochPlan, RealEpoch, Span
-from loadeval.core.recorder import Recorder
+from loadeval.core.loop import EpochPlan, RealEpoch
+from loadeval.core.recorder import Recorder, Span
 from loadeval.core.rounds import PlannedBlock, Schedule
 from loadeval.data.lines import Arm, LoaderInfo, Prefetch, Window
 from loadeval.errors import is_of_a_signal, of_the_loader

@@ -14,8 +14,6 @@ from loadeval.core.recorder import NOTHING, Count, OpenEpoch, Span
 from loadeval.data.lines import Cause
 from loadeval.errors import UNGUARDED, Guard, of_the_loader
 
-__all__ = ["CHUNK", "EpochPlan", "RealEpoch", "Serving", "Span", "chunk_sizes", "served"]
-
 CHUNK = 4096
 """After so many batches, at most, the loop does more than to read the clock and count."""
 CHUNK_GROWTH = 8

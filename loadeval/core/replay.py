@@ -21,8 +21,8 @@ from loadeval.core.batch import (
     parts,
 )
 from loadeval.core.counting import Counter
-from loadeval.core.loop import Span, chunk_sizes
-from loadeval.core.recorder import Count
+from loadeval.core.loop import chunk_sizes
+from loadeval.core.recorder import Count, Span
 from loadeval.data.columns import UNKNOWN
 from loadeval.errors import CacheError, warn
 

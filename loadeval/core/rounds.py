@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from loadeval.core.loop import Span
+from loadeval.core.recorder import Span
 from loadeval.data.blocks import (
     INSTRUMENTED_EVERY,
     SHORTEST_WARMUP,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from loadeval.core.loop import Span
+from loadeval.core.recorder import Span
 from loadeval.core.rounds import (
     LONGEST_BLOCK_NS,
     PAIRS,
