@@ -34,8 +34,8 @@ REGULAR = 0.15
 RANDOM = 0.40
 """How wide an interval may be either way, as a share of the speed-up: by how loading varies.
 
-In 250 batches one random stall in 50 comes five times, give or take two: where they are 40% of the
-time, the speed-up cannot be known better than within a third with 95% confidence.
+In 750 batches one random stall in 50 comes fifteen times, and a third of them are in blocks that
+count: where they are 40% of the time, the speed-up is known within 40% at best.
 """
 
 
@@ -280,7 +280,14 @@ def cases() -> list[Case]:
     return [
         in_process("S1", "in process 15 ms, step 10", Sleep(15), ten, widest=STEADY),
         workers("S2", "2 workers x 15 ms, step 10", Sleep(15), ten, widest=STEADY),
-        in_process("S3", "200 ms at every 20th, step 10", Sleep(0, 200, 20), ten, widest=REGULAR),
+        in_process(
+            "S3",
+            "200 ms at every 20th, step 10",
+            Sleep(0, 200, 20),
+            ten,
+            widest=REGULAR,
+            batches=750,
+        ),
         in_process(
             "S4",
             "1 ms, step of 8 converts its batch",
@@ -292,13 +299,19 @@ def cases() -> list[Case]:
         in_process("S5", "free, step grows with content", Sleep(0), growing_with_content),
         workers("S6", "2 CPU-bound workers, CPU-bound step", Burn(20), every(Burn(10))),
         in_process(
-            "tail", "Pareto waits in process, step 5", pareto(), every(Sleep(5)), peers_batches=250
+            "tail",
+            "Pareto waits in process, step 5",
+            pareto(),
+            every(Sleep(5)),
+            batches=750,
+            peers_batches=250,
         ),
         workers(
             "rare",
             "2 workers x 5 ms, 300 at 1 in 50",
             rare,
             ten,
+            batches=750,
             peers_batches=250,
             widest=RANDOM,
         ),

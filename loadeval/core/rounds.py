@@ -80,7 +80,8 @@ class Schedule:
     """Decides the blocks of an alternating run, and follows them.
 
     A pair's blocks are sized when it begins, from how long the iterations of both arms took last;
-    the order of its arms depends on `seed` and its number alone. The run ends after `pairs` pairs
+    by how much a real one varies, and the order of its arms, depends on `seed` and its number
+    alone. The run ends after `pairs` pairs
     that count, or with the first pair to reach `batches` served ones; None is no limit. `length` is
     how many batches an epoch has, if that is known. Where `counted` is given the run has rounds:
     each is one pair, whose blocks count so many batches.
@@ -245,16 +246,28 @@ class Schedule:
             sizes = dict.fromkeys(warmups, self.counted)
         elif self.fixed:
             real = min(SMALLEST_BLOCK << min(pair, 8), FIXED_REAL_BLOCK)
-            sizes = {"real": real, "ideal": block_for(self._depth)}
+            sizes = {"real": self._varied(real, pair), "ideal": block_for(self._depth)}
         else:
-            sizes, warmups = self._sizes_by_times(warmups)
+            sizes, warmups = self._sizes_by_times(pair, warmups)
         instrumented = self._is_instrumented(pair)
         return [
             PlannedBlock(pair, arm, warmups[arm], sizes[arm], instrumented)
             for arm in arms_of(self._seed, pair)
         ]
 
-    def _sizes_by_times(self, shortest: dict[Arm, int]) -> tuple[dict[Arm, int], dict[Arm, int]]:
+    def _varied(self, real: int, pair: int) -> int:
+        """A size up to half larger or smaller, and in the next pair as much the other way.
+
+        Else the blocks may all meet, or all miss, the stall of a loader at every n-th batch.
+        """
+        number, place = divmod(pair, 2)
+        most = max(min(real // 2, real - SMALLEST_BLOCK), 0)
+        change = random.Random(f"{self._seed}/{number}").randint(-most, most)  # noqa: S311 - no secret
+        return real - change if place else real + change
+
+    def _sizes_by_times(
+        self, pair: int, shortest: dict[Arm, int]
+    ) -> tuple[dict[Arm, int], dict[Arm, int]]:
         """Counted batches of a pair's blocks, and their warm-ups, by how long batches took."""
         each_ns = {
             arm: max(self._last_ns.get(arm) or self._head_ns.get(arm, 1.0), 1.0) for arm in shortest
@@ -274,7 +287,7 @@ class Schedule:
         if real + ideal > room:
             ideal = max(room // (1 + REAL_PER_IDEAL), least["ideal"])
             real = room - ideal
-        wanted: dict[Arm, int] = {"real": real, "ideal": ideal}
+        wanted: dict[Arm, int] = {"real": self._varied(real, pair), "ideal": ideal}
         return {
             arm: max(min(wanted[arm], int(LONGEST_BLOCK_NS / each_ns[arm])), least[arm])
             for arm in wanted
