@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from itertools import chain, count, islice, repeat
+from itertools import chain, count, islice
 from math import isinf
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from loadeval.adapter import Adapter, begun
 from loadeval.core.batch import (
     TooLargeError,
+    attributes_of,
     clone,
     is_container,
     is_shared_type,
@@ -28,6 +30,9 @@ from loadeval.errors import CacheError, warn
 
 SAMPLED_ELEMENTS = 64
 """So many elements of a NumPy array are compared."""
+OWN_WAYS_TO_COPY = frozenset(
+    {"__copy__", "__getstate__", "__new__", "__reduce__", "__reduce_ex__", "__setstate__"}
+)
 CHANGED = (
     "the training step changes its batch in place, so replay would feed it its own output: "
     "changed batches are dropped, and from now on every replayed batch is a copy, so the ideal "
@@ -49,7 +54,7 @@ class KeptBatch:
             self.fresh = refresher(tree, set()) or (lambda: tree)
         except (NotImplementedError, RecursionError):
             self.fresh = partial(map_leaves, lambda leaf: leaf, tree)
-        self._versions: list[tuple[Any, int]] = []
+        self.versions: list[tuple[Any, int]] = []
         self._samples: list[tuple[np.ndarray[Any, Any], bytes]] = []
         for leaf in leaves(tree):
             if issubclass(type(leaf), np.ndarray):  # an object may lie about its class
@@ -59,48 +64,59 @@ class KeptBatch:
                     self._samples.append((elements, elements.tobytes()))
                 continue
             try:
-                self._versions.append((leaf, leaf._version))  # noqa: SLF001 - it has no public name
+                self.versions.append((leaf, leaf._version))  # noqa: SLF001 - it has no public name
             except Exception:  # noqa: BLE001, S112 - a tensor made in inference mode; or anybody's
                 continue
 
     def has_changed(self) -> bool:
         """Whether a leaf was changed in place."""
-        return self.has_new_version() or any(
-            elements.tobytes() != content for elements, content in self._samples
-        )
-
-    def has_new_version(self) -> bool:
-        """The same, of tensors alone, which is quick."""
-        for tensor, version in self._versions:  # noqa: SIM110 - a generator takes longer
-            if tensor._version != version:  # noqa: SLF001 - it has no public name
-                return True
-        return False
+        return any(
+            tensor._version != version  # noqa: SLF001 - it has no public name
+            for tensor, version in self.versions
+        ) or any(elements.tobytes() != content for elements, content in self._samples)
 
 
 def refresher(node: Any, met: set[int]) -> Callable[[], Any] | None:
     """A function that returns `node` in fresh containers around the same leaves, each time.
 
     It does as `map_leaves`, but what to copy is found once. None is for what need not be copied.
-    Raises NotImplementedError for a container that is no dict, list or tuple, or that was `met`.
+    Raises NotImplementedError for a container that is no dict, list, tuple, or object that is made
+    of its `__dict__` alone, or that was `met`.
     """
     if not is_container(node):
         return None
-    kind = type(node)
-    if id(node) in met or kind not in {dict, list, tuple}:
+    kind: Any = type(node)
+    is_plain = kind in {dict, list, tuple}
+    if id(node) in met or not (is_plain or is_made_of_attributes(node)):
         raise NotImplementedError
     met.add(id(node))
     inner = [(key, make) for (_, key), child in parts(node) if (make := refresher(child, met))]
-    copy: Callable[[], Any] = list(node).copy if kind is tuple else node.copy
+    if is_plain and not inner:
+        return None if kind is tuple else node.copy
+    held: Any = list(node) if kind is tuple else node if is_plain else attributes_of(node)
 
     def fresh() -> Any:
-        made = copy()
+        made = held.copy()
         for key, make in inner:
             made[key] = make()
-        return made
+        if kind is tuple:
+            return tuple(made)
+        if is_plain:
+            return made
+        new = object.__new__(kind)
+        object.__setattr__(new, "__dict__", made)  # past that of a frozen dataclass
+        return new
 
-    if kind is tuple:
-        return (lambda: tuple(fresh())) if inner else None
     return fresh
+
+
+def is_made_of_attributes(node: Any) -> bool:
+    """Whether a copy of `node` is a new object with its `__dict__`, as of an ordinary dataclass."""
+    kind: Any = type(node)
+    own = {name for base in kind.__mro__[:-1] for name in vars(base)}
+    has_no_slots = kind.__basicsize__ == KeptBatch.__basicsize__
+    is_linked = any(type(value) is weakref.ref for value in attributes_of(node).values())
+    return has_no_slots and own.isdisjoint(OWN_WAYS_TO_COPY) and not is_linked
 
 
 class BatchCache:
@@ -174,10 +190,11 @@ class ReplayEpoch:
         self._note = note
         self._numbers = numbers(batches)
         self._last = cache.kept[0]
+        self._is_over = False
 
     def spans(self, epoch: int) -> Generator[Span, None, None]:  # noqa: ARG002 - see EpochPlan
         """See EpochPlan."""
-        source = map(ReplayEpoch._next, repeat(self))  # which goes on after an interrupt
+        source = chain.from_iterable(iter(self._left, None))  # which goes on after an interrupt
         for size in chunk_sizes():
             span = Span(source, size, "ideal", is_ours=True)
             yield span
@@ -192,36 +209,55 @@ class ReplayEpoch:
         """Batches were counted when they were kept."""
         return lambda _: self._last.count
 
-    def _next(self) -> Any:
-        number = next(self._numbers)
-        try:
-            cache, kept = self._cache, self._cache.kept
-            if not cache.is_copied and self._finds_change(number):
-                cache.is_copied = True
-                self._note(CHANGED)
-                warn(CHANGED)
-            if cache.is_copied:
-                while len(kept) > 1 and kept[number % len(kept)].has_changed():
-                    del kept[number % len(kept)]
-                self._last = kept[number % len(kept)]
-                return clone(self._last.tree)
-            last = kept[number % len(kept)]
-            # The first is a copy, so that one stays as it was.
-            self._last = last if number else KeptBatch(clone(last.tree), last.count)
-            return self._last.fresh()
-        except BaseException:
-            self._numbers = chain([number], self._numbers)  # it is among what is left
-            raise
+    def _left(self) -> Iterator[Any] | None:
+        """What is left; None at the end."""
+        return None if self._is_over else self._batches()
+
+    def _batches(self) -> Iterator[Any]:
+        cache, kept = self._cache, self._cache.kept
+        for number in self._numbers:
+            try:
+                place = number % len(kept)
+                has_changed = cache.is_copied or place == 0 or number <= len(kept)
+                if not has_changed:
+                    for tensor, version in self._last.versions:
+                        if tensor._version != version:  # noqa: SLF001 - it has no public name
+                            has_changed = True
+                if has_changed:
+                    batch = self._looked_at(number)
+                else:
+                    self._last = last = kept[place]
+                    batch = last.fresh()
+            except BaseException:
+                self._numbers = chain([number], self._numbers)  # it is among what is left
+                raise
+            yield batch
+        self._is_over = True
+
+    def _looked_at(self, number: int) -> Any:
+        """Batch `number`, where a step may have changed one before."""
+        cache, kept = self._cache, self._cache.kept
+        if not cache.is_copied and self._finds_change(number):
+            cache.is_copied = True
+            self._note(CHANGED)
+            warn(CHANGED)
+        if cache.is_copied:
+            while len(kept) > 1 and kept[number % len(kept)].has_changed():
+                del kept[number % len(kept)]
+            self._last = kept[number % len(kept)]
+            return clone(self._last.tree)
+        last = kept[number % len(kept)]
+        # The first is a copy, so that one stays as it was.
+        self._last = last if number else KeptBatch(clone(last.tree), last.count)
+        return self._last.fresh()
 
     def _finds_change(self, number: int) -> bool:
         kept = self._cache.kept
         if number == 0:
             return any(each.has_changed() for each in kept)
-        if number <= len(kept):
-            return self._last.has_changed()
         turn, place = divmod(number, len(kept))
         is_of_turn = place == 0 and kept[turn % len(kept)].has_changed()
-        return is_of_turn or self._last.has_new_version()
+        return is_of_turn or self._last.has_changed()
 
 
 def fill(
