@@ -127,12 +127,13 @@ def test_advice_names_what_makes_its_shards() -> None:
 def test_the_contract_passes(lanes: Any) -> None:
     """The document's test, which is every test of AdapterContract."""
     contract = [name for name in vars(AdapterContract) if name.startswith("test_")]
-    site = Path(lanes.__file__).parents[1]
+    site, variables = Path(lanes.__file__).parents[1], environment()
+    variables["PYTHONPATH"] = f"{variables['PYTHONPATH']}:{site}"
     options = ("-q", "-p", "no:cacheprovider", "-W", "error", "--import-mode=importlib")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, site / "lanes" / "test_adapter.py"],
         cwd=site,
-        env=environment() | {"PYTHONPATH": str(site)},
+        env=variables,
         capture_output=True,
         text=True,
         check=False,
