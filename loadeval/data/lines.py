@@ -358,12 +358,12 @@ class WorkerStart(_Line, frozen=True, tag="worker_start"):
 
 
 class CodeSamples(_Line, frozen=True, tag="code"):
-    """How often a worker was found in which lines of code, since the last such line of it.
+    """How often a worker was found in which lines of code, since its last line of that stage.
 
-    Without workers it is the training process. A place is `FILE:LINE FUNCTION`, the
-    innermost line that is in no library, and after ` > ` what that has called or is blocked in.
-    There it was `running`, or waiting for a CPU, or `blocked` by a lock or the disk; `calls` has
-    the functions that the line itself called. Compare counts within a `stage` alone: code that
+    `worker` is None if the training process loads. A place is `FILE:LINE FUNCTION`, the innermost
+    line that is in no library, and after ` > ` what that has called or is blocked in. There the
+    worker was `running`, or waiting for a CPU, or it was `blocked` by a lock or the disk; `calls`
+    has the functions that the line itself called. Compare counts within a `stage` alone: code that
     gives up Python's lock is found more often.
     """
 
@@ -388,7 +388,8 @@ class OperatorTimes(_Line, frozen=True, tag="operator"):
         concurrency: tasks that it may work on at once.
         queue_items: items put into the queue behind it.
         queue_occupied_ns: how long that queue held something.
-        queue_blocked_ns: how long tasks waited for room in it; the last one's: the pipeline rested.
+        queue_blocked_ns: how long tasks waited for room in that queue; of the last operator, how
+            long the pipeline rested.
     """
 
     MOMENTS = ("time_ns",)
