@@ -282,7 +282,7 @@ def docstring_of(documented: object) -> tuple[str, dict[str, str]]:
     text, _, attributes = (inspect.getdoc(documented) or "").partition("\n\nAttributes:\n")
     said = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", attributes, re.MULTILINE)
     paragraphs = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
-    return paragraphs, {name: " ".join(meaning.split()) for name, meaning in said}
+    return paragraphs, {name: " ".join(text.split()).removesuffix(".") for name, text in said}
 
 
 def referring_to(name: str) -> Schema:
@@ -321,7 +321,8 @@ def in_words(schema: Schema) -> str:  # noqa: PLR0911 - a line for each kind
     if "prefixItems" in schema:
         return f"list: {', '.join(map(in_words, schema['prefixItems']))}"
     if "items" in schema:
-        return f"list of {in_words(schema['items'])}"
+        items = in_words(schema["items"])
+        return f"list of ({items})" if " or " in items else f"list of {items}"
     if "additionalProperties" in schema:
         return f"object of {in_words(schema['additionalProperties'])}"
     kinds = schema.get("type", "any")
