@@ -42,7 +42,7 @@ check: .venv/.dev docs  ## all tests: every loader, frameworks, faults, hangs, d
 nightly: check faults promises truth intervals predict soak fuzz before-after test-programs test-lowest test-newest test-pythons release-check gpu  ## what takes hours, and is a rate rather than a yes or no
 	$(PYTEST) --hypothesis-profile=random tests
 
-golden: .venv/.test  ## write the whole outputs in tests/golden anew, and print what changed: read it line by line; and docs/json.md
+golden: .venv/.test  ## write the whole outputs in tests/golden anew, and print what changed: read it line by line; and docs/json.md and docs/run-log.md
 	$(PYTEST) --dist=worksteal --rewrite-golden tests/test_golden.py tests/test_log_bytes.py tests/test_api.py tests/attach/test_whole.py
 	.venv/bin/python -m bench.json_page
 

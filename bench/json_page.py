@@ -1,9 +1,10 @@
-"""Writes docs/json.md and docs/json.schema.json: what `--json` prints, from the results' types.
+"""Writes docs/json.md, docs/json.schema.json and docs/run-log.md, from the types of what they show.
 
     python -m bench.json_page
 
-What stands above MARK in the page is written by hand. The rest are the types that `as_json` is
-given, with their docstrings, and what it makes of a recorded run.
+What stands above MARK in a page is written by hand. The rest of json.md are the types that
+`as_json` is given, with their docstrings, and what it makes of a recorded run; of run-log.md the
+lines of a log, and the metrics of the probes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import sys
 from collections import abc
 from collections.abc import Mapping, Sequence
@@ -24,7 +26,7 @@ import msgspec
 
 from loadeval.attach.observe import Attached
 from loadeval.data.columns import Columns
-from loadeval.data.lines import Header
+from loadeval.data.lines import Header, Line
 from loadeval.data.log import read_run
 from loadeval.data.run import Run
 from loadeval.doctor import Check, Machine
@@ -34,6 +36,9 @@ from loadeval.estimate.stats import Estimate
 from loadeval.job import Job
 from loadeval.live import LiveState
 from loadeval.model.whatif import WhatIf
+from loadeval.probes.gpu import GPUProbe
+from loadeval.probes.host import HostProbe
+from loadeval.probes.threads import PythonLockProbe, ThreadsProbe
 from loadeval.report.as_json import KEPT, as_json
 from loadeval.report.build import Result, result_of
 from loadeval.tuning import Tuning
@@ -46,6 +51,7 @@ NAMED: dict[str, type] = {}
 
 PAGE = Path(__file__).parents[1] / "docs" / "json.md"
 SCHEMA = PAGE.with_name("json.schema.json")
+LOG_PAGE = PAGE.with_name("run-log.md")
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 MARK = "<!-- `make golden` writes what follows. -->"
 EXAMPLE = "before-demo"
@@ -175,6 +181,12 @@ COMMANDS: dict[str, dict[str, type]] = {
     "doctor": {"this machine": Checkup},
 }
 """What each command prints, by what it is given."""
+PROBES: dict[str, type] = {
+    "Of the probe `gpu`": GPUProbe,
+    "Of the probe `host`": HostProbe,
+    "Of the probe `threads`": ThreadsProbe,
+    "Of the probe `threads`, subject `python lock`": PythonLockProbe,
+}
 TABLES = {"epochs": epochs, "outliers": outliers}
 """What makes the columns under a key; its docstring tells of them."""
 NS_A_BATCH = (
@@ -254,14 +266,23 @@ def fields_of(kind: type) -> dict[str, Any]:
 
 def object_of(keys: Mapping[str, Schema], told_by: object) -> Schema:
     """An object with all of these keys and no others."""
-    parts = (inspect.getdoc(told_by) or "").split("\n\n")
+    text, meanings = docstring_of(told_by)
+    described = {name: {"description": meaning} for name, meaning in meanings.items()}
     return {
-        "description": "\n\n".join(" ".join(part.split()) for part in parts),
+        "description": text,
         "type": "object",
-        "properties": keys,
+        "properties": {name: {**keys[name], **described.get(name, {})} for name in keys},
         "required": list(keys),
         "additionalProperties": False,
     }
+
+
+def docstring_of(documented: object) -> tuple[str, dict[str, str]]:
+    """The paragraphs of a docstring, and what it says of each attribute."""
+    text, _, attributes = (inspect.getdoc(documented) or "").partition("\n\nAttributes:\n")
+    said = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", attributes, re.MULTILINE)
+    paragraphs = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+    return paragraphs, {name: " ".join(text.split()).removesuffix(".") for name, text in said}
 
 
 def referring_to(name: str) -> Schema:
@@ -300,7 +321,8 @@ def in_words(schema: Schema) -> str:  # noqa: PLR0911 - a line for each kind
     if "prefixItems" in schema:
         return f"list: {', '.join(map(in_words, schema['prefixItems']))}"
     if "items" in schema:
-        return f"list of {in_words(schema['items'])}"
+        items = in_words(schema["items"])
+        return f"list of ({items})" if " or " in items else f"list of {items}"
     if "additionalProperties" in schema:
         return f"object of {in_words(schema['additionalProperties'])}"
     kinds = schema.get("type", "any")
@@ -332,23 +354,29 @@ def in_short(content: Any) -> Any:
     return float(f"{content:.{DIGITS}g}") if isinstance(content, float) else content
 
 
+def table(*rows: Sequence[str]) -> str:
+    """A table whose first row is its head, without the columns in which nothing is."""
+    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    head, *lines = (f"| {' | '.join(cells)} |" for cells in zip(*columns, strict=True))
+    return "\n".join((head, "|---" * len(columns) + "|", *lines))
+
+
 def page(schema: Schema) -> str:
     """What follows MARK: what each command prints, the types, and the example."""
     types = schema["$defs"]
     rows = [
-        f"| `{command}` | {given} | [{kind.__name__}](#{kind.__name__.lower()}) |"
+        (f"`{command}`", given, f"[{kind.__name__}](#{kind.__name__.lower()})")
         for command, kinds in COMMANDS.items()
         for given, kind in kinds.items()
     ]
-    parts = ["## Commands", "\n".join(("| command | of | prints |", "|---|---|---|", *rows))]
-    parts.append("## Types")
+    parts = ["## Commands", table(("command", "of", "prints"), *rows), "## Types"]
     for name in sorted(types.keys() - COMMANDS.keys(), key=str.lower):
-        rows = [
-            f"| `{key}` | {in_words(each)} | {unit_of(key, each)} |"
+        keys = [
+            (f"`{key}`", in_words(each), unit_of(key, each), each.get("description", ""))
             for key, each in types[name]["properties"].items()
         ]
-        table = "\n".join(("| key | type | unit |", "|---|---|---|", *rows))
-        parts += [f"### {name}", types[name]["description"], table]
+        shown = table(("key", "type", "unit", "meaning"), *keys)
+        parts += [f"### {name}", types[name]["description"], shown]
     example = written(in_short(as_json(result_of(example_run()))))
     parts += [
         "## Example",
@@ -361,12 +389,43 @@ def page(schema: Schema) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def log_page() -> str:
+    """What follows MARK in the page of the run log: the fields of each line, and the metrics."""
+    types: dict[str, Schema] = {}
+    for kind in get_args(Line):
+        schema_of(kind, types)
+    parts = ["## Fields"]
+    for name, schema in types.items():
+        kind = NAMED[name]
+        defaults = inspect.signature(kind).parameters
+        fields = [
+            (f"`{key}`", in_words(each), left_out(defaults[key]), each.get("description", ""))
+            for key, each in schema["properties"].items()
+        ]
+        title = f"`{kind.__struct_config__.tag}`" if issubclass(kind, msgspec.Struct) else name
+        shown = table(("field", "type", "if left out", "meaning"), *fields)
+        parts += [f"### {title}", schema["description"], shown]
+    parts.append("## Metrics")
+    for title, probe in PROBES.items():
+        parts += [f"### {title}", docstring_of(probe)[0]]
+    return "\n\n".join(parts) + "\n"
+
+
+def left_out(field: inspect.Parameter) -> str:
+    """What a field is that a line does not have; "" of one that every line has."""
+    if field.default is field.empty:
+        return ""
+    is_plain = field.default is None or isinstance(field.default, str | int)
+    return f"`{json.dumps(field.default)}`" if is_plain else "empty"
+
+
 def main() -> None:
-    """Write both files."""
+    """Write the files."""
     schema = whole_schema()
-    by_hand = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
     SCHEMA.write_text(written(schema) + "\n", encoding="utf-8")
-    PAGE.write_text(f"{by_hand}{MARK}\n\n{page(schema)}", encoding="utf-8")
+    for path, made in ((PAGE, page(schema)), (LOG_PAGE, log_page())):
+        by_hand = path.read_text(encoding="utf-8").partition(MARK)[0]
+        path.write_text(f"{by_hand}{MARK}\n\n{made}", encoding="utf-8")
 
 
 if __name__ == "__main__":

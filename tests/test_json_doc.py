@@ -1,4 +1,4 @@
-"""docs/json.md and its schema are those of the types, and what `--json` prints is valid."""
+"""Pages made from types are those of the types, and what `--json` prints is valid."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from bench.json_page import MARK, PAGE, SCHEMA, page, whole_schema
+from bench.json_page import LOG_PAGE, MARK, PAGE, SCHEMA, log_page, page, whole_schema
 from loadeval import compare_backends
 from loadeval.estimate.stats import Estimate
 from loadeval.report.as_json import as_json
@@ -33,6 +33,11 @@ def test_the_page_and_the_schema_are_those_of_the_types() -> None:
     schema = whole_schema()
     assert schema == WRITTEN
     assert PAGE.read_text(encoding="utf-8").partition(f"{MARK}\n\n")[2] == page(schema)
+
+
+def test_the_page_of_the_run_log_is_that_of_its_lines() -> None:
+    """`make golden` writes it."""
+    assert LOG_PAGE.read_text(encoding="utf-8").partition(f"{MARK}\n\n")[2] == log_page()
 
 
 def test_the_schema_is_one() -> None:

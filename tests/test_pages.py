@@ -50,14 +50,7 @@ SMALLER = {
 """What a page does at full length, and the tests do not."""
 LOGS = {
     "findings": {"run": "alternate"},
-    "json": {
-        "real": "log",
-        "ideal": "replay",
-        "torch": "log",
-        "dali": "log",
-        "before": "log",
-        "after": "log",
-    },
+    "json": {"before": "log", "after": "log"},
     "production-monitor": {"training": "log"},
 }
 """Runs that are there before the page's first block."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from functools import partial
@@ -22,7 +21,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "what-if.md").read_text(encoding="u
 SHOWN = re.findall(
     r"^```console\n\$ (.*?)\n```\n\n```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
 )
-WHAT_IF, CURVE, TUNE = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+WHAT_IF, TUNE = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(autouse=True)
@@ -38,26 +37,10 @@ def test_a_command_prints_what_is_shown(command: str, output: str) -> None:
     assert [line.rstrip() for line in done.stdout.splitlines()] == output.splitlines()
 
 
-def test_json_has_the_keys_that_it_names() -> None:
-    """Those of all of it, and of a prediction."""
-    command = ["whatif", "run.jsonl", "--num-workers", "4", "--json"]
-    document = json.loads(CliRunner().invoke(app, command).stdout)
-    about, of_prediction = PAGE.split("`--json` prints ")[1].split("`whatif` returns a `WhatIf`")
-    for keys, text in ((document, about), (document["with_options"], of_prediction)):
-        for key in keys:
-            assert f"`{key}`" in text
-
-
 def test_python_predicts(capsys: pytest.CaptureFixture[str]) -> None:
     exec(WHAT_IF, {})
     said = capsys.readouterr().out
     assert re.fullmatch(r"1\.\d\d to [12]\.\d\d, then the \w[\w ]+\n", said)
-
-
-def test_python_draws_the_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    exec(CURVE, {})
-    assert capsys.readouterr().out.startswith("3 are enough\n0: 3")
-    assert (tmp_path / "whatif.png").exists()
 
 
 class Loader(ScriptedLoader):

@@ -1,4 +1,4 @@
-"""The lines of a run log: a struct for each type. docs/run-log.md describes every field.
+"""The lines of a run log: a struct for each type; docs/run-log.md is made from them.
 
 Times are whole nanoseconds since the run's start, or durations. None is "not known".
 """
@@ -67,13 +67,30 @@ class _Line(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class LoaderInfo:
-    """What is known of a loader; None is "not known". docs/run-log.md describes every field.
+    """What is known of a loader; None is "not known".
 
-    `made_at` is the line of the program that made it, and `shards` are those of its dataset, each
-    of which one worker reads. `setting_names` has what the user calls the settings that can be
-    changed: `num_workers`, `prefetch_factor` or `prefetch_depth`, `persistent_workers`,
-    `pin_memory`, `concurrency` and `num_shards`. `overrides` has those that `loadeval run --set`
-    gave it in place of the program's.
+    Attributes:
+        backend: the class of the loader.
+        adapter: the class of its adapter.
+        workers: worker processes or threads; 0 if the training process loads.
+        prefetch_depth: batches that can be ready ahead of their request.
+        batch_size: samples in a full batch.
+        device: where batches are delivered.
+        length: batches in an epoch; None also if it is endless.
+        start_method: how worker processes start, such as "fork"; None also without workers.
+        ready_batches: batches already loaded when it was wrapped, whose cost no wait shows.
+        sampler: the class of what chooses samples.
+        worker_init: the name of its `worker_init_fn`; None also if there is none.
+        in_order: whether batches come in the order in which they were requested.
+        made_by: "transformers" or "ultralytics" if it made the loader, from arguments of its own.
+        setting_names: the user's names of settings, by loadeval's: `num_workers` (processes or
+            threads), `prefetch_factor` (batches ready for each worker), `prefetch_depth` (batches
+            ready altogether), `persistent_workers`, `pin_memory`, `concurrency` (items that one
+            operator works on at once), `num_shards` (what makes more shards of a dataset).
+        shards: the shards of its dataset, each of which one worker reads.
+        dataset_objects: in older logs only, as `dataset_object_bytes`.
+        overrides: the settings that `loadeval run --set` gave it, by the user's names.
+        made_at: the line of the program that made it, "train.py:48".
     """
 
     backend: str
@@ -112,8 +129,14 @@ class CacheInfo:
 class Header(_Line, frozen=True, kw_only=True, tag="header", omit_defaults=False):
     """What is known of a run before its first batch.
 
-    `created` is the wall-clock time, ISO 8601 in UTC, at which the run's own clock read 0.
-    `warmup` is how many batches of each epoch the steady part leaves out.
+    Attributes:
+        run_id: unique to the run.
+        created: the wall-clock time, ISO 8601 in UTC, at which the run's own clock read 0.
+        unit: what reports call the samples, such as "images".
+        warmup: how many batches of each epoch the steady part leaves out.
+        settings: the evaluator's, for people.
+        environment: machine, process and packages, for people; and a job's `rank`, `world_size`.
+        cache: what replay keeps; None in other modes.
     """
 
     format: str = FORMAT
@@ -131,7 +154,11 @@ class Header(_Line, frozen=True, kw_only=True, tag="header", omit_defaults=False
 
 
 class Block(_Line, frozen=True, tag="block"):
-    """Consecutive batches of one epoch and one arm, in columns."""
+    """Consecutive batches of one epoch and one arm, in columns; a step that is None is open.
+
+    `pair` is the pair of an alternating run in which they count. If they are `instrumented`, stages
+    of the loader or the host were read meanwhile, and they do not count.
+    """
 
     COLUMNS = ("request_ns", "wait_ns", "step_ns", "samples", "nbytes")
 
@@ -149,9 +176,11 @@ class Block(_Line, frozen=True, tag="block"):
 class EpochEnd(_Line, frozen=True, tag="epoch"):
     """How an epoch ended.
 
-    `exhausted` and `failed` carry the request that got no batch and how long it waited;
-    `unmeasured` the request from which on the epoch was served without measuring; an epoch that
-    was broken off has none. `error` is the loader's exception, as text.
+    "exhausted": the loader had no more batches. "failed": it raised, and nobody asked for another
+    one. "broken off": the training loop left. "unmeasured": the rest was served without measuring,
+    as after `batches=`. `request_ns` is when the batch that never came was requested, or the first
+    of the rest, and `wait_ns` how long that request took, 0 for a rest; an epoch that was broken
+    off has neither. `error` is the loader's exception, as text.
     """
 
     epoch: Count
@@ -162,9 +191,12 @@ class EpochEnd(_Line, frozen=True, tag="epoch"):
 
 
 class Prefetch(_Line, frozen=True, tag="prefetch"):
-    """Batches that an alternating run took back to back, without handing them out.
+    """Batches that an alternating run took back to back, before the next block, that of `pair`.
 
-    The last `timed` of them took `elapsed_ns`, and hold `samples`; `waits_ns` has each one's wait.
+    The last `timed` of them, which were not in the loader's queue, took `elapsed_ns` and hold
+    `samples`: that is the loader alone. `waits_ns` has each one's wait, `began_ns` is when the
+    first was requested, and `end_ns` how long the loader took to end its epoch, if it did here.
+    If they are `instrumented`, stages of the loader were timed meanwhile.
     """
 
     pair: Count
@@ -184,7 +216,12 @@ class Prefetch(_Line, frozen=True, tag="prefetch"):
 
 
 class Window(_Line, frozen=True, tag="window"):
-    """The counted part of one arm in one pair, or what of it fell into one epoch."""
+    """The counted part of one arm in one pair, or what of it fell into one epoch.
+
+    `elapsed_ns` has the synchronization with the device at both edges. `workers_cpu_ns` is the CPU
+    time of the process's children, in ticks of about 10 ms, and `minor_faults` are the process's
+    page faults that needed no disk.
+    """
 
     pair: Count
     epoch: Count
@@ -195,7 +232,46 @@ class Window(_Line, frozen=True, tag="window"):
 
 
 class StageTimes(_Line, frozen=True, tag="stages"):
-    """What a loader did for some batches of one epoch, in columns."""
+    """What a loader did for some batches of one epoch, in columns.
+
+    None is not known, or does not apply to the loader.
+
+    Attributes:
+        batch: its place among those that the loader gave in this epoch, from 0.
+        worker: the worker that loaded it, from 0; None if the training process did.
+        requested_ns: when the loader was asked for it.
+        delivered_ns: when the loader gave it.
+        index_ns: time for the sampler and for handing indices to workers.
+        fetch_start_ns: when reading it began.
+        fetch_ns: time to read its samples, with their transforms.
+        collate_ns: time to make one batch of them.
+        cpu_ns: CPU time of the thread, in fetch and collate.
+        other_cpu_ns: CPU time of the worker's other threads meanwhile.
+        run_queue_ns: time in which the thread was runnable and no CPU was free.
+        read_bytes: bytes read by system calls.
+        disk_bytes: of these, from the disk.
+        major_faults: in older logs only.
+        minor_faults: page faults that needed no disk.
+        system_ns: the part of `cpu_ns` in the kernel; some systems count in milliseconds.
+        private_bytes: memory of the worker alone, read at its start and then ever less often.
+        shared_bytes: memory that it shares with others; pages that it copies leave it.
+        opened_files: files that Python opened; like the next two in one early batch of a worker.
+        connections: network connections that Python made.
+        requests: requests by Python's `http.client`.
+        slowest_ns: time of its slowest sample.
+        slowest_index: that sample's index; of a stream, its place in the worker's epoch.
+        pickle_start_ns: when the worker began to pickle it.
+        pickled_bytes: size of the pickle, without what is in shared memory.
+        received_ns: when the training process had it.
+        receive_ns: time to read and unpickle it, once it was ready.
+        pin_ns: time to copy it to pinned memory.
+        tensors: how many it has; of an epoch's first batches, without workers.
+        transform_ns: time in each transform, without transforms inside it.
+        transform_calls: how often each was called.
+        elements_before: mean size of what goes into a call: numbers of an array, or pixels times
+            channels; in each worker's first batch.
+        elements_after: of what comes out.
+    """
 
     MOMENTS = ("requested_ns", "delivered_ns", "fetch_start_ns", "pickle_start_ns", "received_ns")
     BY_NAME = ("transform_ns", "transform_calls", "elements_before", "elements_after")
@@ -259,7 +335,13 @@ StageTimes.COLUMNS = tuple(
 
 
 class WorkerStart(_Line, frozen=True, tag="worker_start"):
-    """How one worker of an epoch's loader started."""
+    """How one worker process of an epoch's loader started.
+
+    The training process began at `start_ns`, and was busy with all workers for `starting_ns`. From
+    `pickling_start_ns` on it pickled the dataset and the other arguments of this one, which have
+    `sent_bytes` without what tensors hold; None if it was forked. The worker unpickled them for
+    `unpickling_ns`, until `ready_ns`; the user's `worker_init_fn` then took `init_ns`.
+    """
 
     MOMENTS = ("start_ns", "ready_ns", "pickling_start_ns")
 
@@ -276,9 +358,13 @@ class WorkerStart(_Line, frozen=True, tag="worker_start"):
 
 
 class CodeSamples(_Line, frozen=True, tag="code"):
-    """How often a worker was found in which lines of code while it fetched and collated.
+    """How often a worker was found in which lines of code, since its last line of that stage.
 
-    Places are `FILE:LINE FUNCTION`, and ` > ` with what that has called or is blocked in.
+    `worker` is None if the training process loads. A place is `FILE:LINE FUNCTION`, the innermost
+    line that is in no library, and after ` > ` what that has called or is blocked in. There the
+    worker was `running`, or waiting for a CPU, or it was `blocked` by a lock or the disk; `calls`
+    has the functions that the line itself called. Compare counts within a `stage` alone: code that
+    gives up Python's lock is found more often.
     """
 
     worker: Count | None
@@ -289,7 +375,22 @@ class CodeSamples(_Line, frozen=True, tag="code"):
 
 
 class OperatorTimes(_Line, frozen=True, tag="operator"):
-    """What one operator of a loader's pipeline did, such as a stage of SPDL's."""
+    """What one operator of a loader's pipeline did since its last line, such as a stage of SPDL's.
+
+    Attributes:
+        order: its place in the pipeline, from 0 at the source.
+        time_ns: when it was read.
+        elapsed_ns: the time since its last line, or since the epoch began.
+        tasks: tasks that ended in that time; of a source, the items that it gave.
+        task_ns: how long these took in all, the wait for a thread included.
+        run_ns: of that, in a thread or process; None also if it has an executor of its own.
+        cpu_ns: of that, on a CPU.
+        concurrency: tasks that it may work on at once.
+        queue_items: items put into the queue behind it.
+        queue_occupied_ns: how long that queue held something.
+        queue_blocked_ns: how long tasks waited for room in that queue; of the last operator, how
+            long the pipeline rested.
+    """
 
     MOMENTS = ("time_ns",)
 
@@ -309,7 +410,12 @@ class OperatorTimes(_Line, frozen=True, tag="operator"):
 
 
 class Readings(_Line, frozen=True, tag="readings"):
-    """What one probe read of one subject, a device or a process, in columns."""
+    """What one probe read of one subject, a device or a process, in columns.
+
+    `values` has a column for each metric, whose name ends in its unit: its value at that moment, or
+    the mean since the one before. `missing` is why there are no readings, or no more; without a
+    `subject` that of the whole probe.
+    """
 
     MOMENTS = COLUMNS = ("time_ns",)
     BY_NAME = ("values",)
@@ -322,7 +428,11 @@ class Readings(_Line, frozen=True, tag="readings"):
 
 
 class GpuIdle(_Line, frozen=True, tag="gpu_idle"):
-    """How long the device had nothing to do before batches of an epoch, by its own clock."""
+    """How long the GPU was idle while training waited for batches of an epoch, by its own clock.
+
+    The first value is that of batch `first`, from 0. A wait that GPU work hid is 0. `gpu_step_ns`
+    is the GPU's time for the step, to the end of what it queued.
+    """
 
     COLUMNS = ("gpu_idle_ns", "gpu_step_ns")
 
@@ -333,7 +443,11 @@ class GpuIdle(_Line, frozen=True, tag="gpu_idle"):
 
 
 class Padding(_Line, frozen=True, tag="padding"):
-    """How much of some batches of sequences is padding, in columns."""
+    """How much of some batches of sequences is padding, in columns.
+
+    Of the `positions` of a batch's sequences so many are `padded`; each sequence has `length` of
+    them, and the longest one fills `longest`. `batch` is its number in the epoch, from 0.
+    """
 
     COLUMNS = ("batch", "positions", "padded", "length", "longest")
 
@@ -346,9 +460,12 @@ class Padding(_Line, frozen=True, tag="padding"):
 
 
 class Event(_Line, frozen=True, tag="event"):
-    """Something that happened during a run and bears on what its numbers mean.
+    """Something that happened during a run and bears on what its numbers mean, as a sentence.
 
-    Of a failed backend `message` is its loader's error.
+    Of a "failed backend" it is the loader's error. "error read on": the loader raised, and was
+    asked for another batch. "stages missing": why stages are not known. "within a step": what the
+    step did besides training, which no figure has. "read in a thread": not the main thread reads
+    the loader, without workers. "worker died" is in older logs only.
     """
 
     time_ns: Count

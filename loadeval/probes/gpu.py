@@ -70,14 +70,16 @@ class GPUProbe:
     """Reads the GPUs that this process computes on, or process `pid`.
 
     Of each: `kernel_busy_percent` (the time in which any kernel ran, however small, over the last
-    1/6 to 1 s: coarse), `memory_used_bytes`, `power_watts`, `sm_clock_hz`; `power_slowdown_flag`,
-    `thermal_slowdown_flag` and `hardware_slowdown_flag` are 1 where the clock is held down for that
-    reason. `pcie_receive_bytes_per_s` and `pcie_transmit_bytes_per_s` are of 20 ms, about once a
-    second.
-    Hopper and later count `sm_busy_percent`, `sm_occupancy_percent`, `tensor_busy_percent` and
-    `dram_bandwidth_percent`, and `kernel_busy_percent` and PCIe too: means since the one before, at
-    least 150 ms. What a device does not support is not among its quantities. `clock` is in
-    nanoseconds.
+    1/6 to 1 s: coarse, and no sign that the GPU is full), `memory_used_bytes` by all processes,
+    `power_watts` of the board (on most GPUs over the last second), `sm_clock_hz`;
+    `power_slowdown_flag`, `thermal_slowdown_flag` and `hardware_slowdown_flag` are 1 where the
+    clock is held down for that reason. `pcie_receive_bytes_per_s` (to the GPU) and
+    `pcie_transmit_bytes_per_s` are of 20 ms, about once a second.
+
+    Hopper and later count `sm_busy_percent` (multiprocessors), `sm_occupancy_percent` (active
+    warps, of those that fit), `tensor_busy_percent` and `dram_bandwidth_percent`, and
+    `kernel_busy_percent` and PCIe too: means since the one before, at least 150 ms. What a device
+    does not support is not among its quantities.
     """
 
     name = "gpu"

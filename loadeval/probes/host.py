@@ -57,14 +57,23 @@ class HostProbe:
     """Reads the subjects "process", "workers" and "machine".
 
     The workers are all that descend from the training process, and have no reading while there
-    are none; `started_workers` counts those seen so far. Rates are means since the reading before,
-    and sums over the processes that live at the end of it.
+    are none: `alive_workers` live, and `started_workers` were seen so far. `cpu_cores`,
+    `read_bytes_per_s` (by system calls) and `disk_read_bytes_per_s` are means since the reading
+    before, and sums over the processes that live at the end of it.
 
     What is costly is done no more often than it can afford: looking for new workers, every
     second or two on a small machine, and reading memory, every `memory_every_s` seconds at most.
     That is `pss_bytes`, in which what is shared counts once (`pss_file_bytes` of it are of mapped
-    files), and `anonymous_bytes`, in which it counts for each. So are the CPUs that the training
-    process and its workers may run on, see `cpus_allowed`.
+    files), and `anonymous_bytes`, in which it counts for each. So are the CPUs that the process's
+    main thread and any worker may run on, `allowed_cpus`; any thread of the process,
+    `threads_allowed_cpus`; the worker with the fewest, `fewest_allowed_cpus`; and both the main
+    thread and a worker, `shared_allowed_cpus`.
+
+    Of the machine, `cpu_cores` counts all processes, and `stolen_cores` is what other virtual
+    machines took. `cgroup_throttled_share` is of the periods of the control group, which allows
+    `allowed_cpus`. `received_bytes_per_s` came over the network, from this machine too.
+    `memory_limit_bytes` and what is left of it, `memory_available_bytes`, are those of the control
+    group where it limits memory.
     """
 
     name = "host"
@@ -206,13 +215,7 @@ class MachineLoad:
         self._limits = RateLimit(LIMITS_EVERY_S)
 
     def read(self) -> Quantities:
-        """The quantities that are known now, rates since the last time.
-
-        `cpu_cores` counts all processes of the machine, and `stolen_cores` is what other virtual
-        machines took. `cgroup_throttled_share` is of the periods of the control group.
-        `received_bytes_per_s` came over the network, from this machine too. `allowed_cpus` are
-        those that the control group allows.
-        """
+        """The quantities of a HostProbe's machine that are known now, rates since the last time."""
         now = self._counters()
         grown = {name: now[name] - self._before[name] for name in now if name in self._before}
         self._before = now

@@ -86,7 +86,7 @@ class Files:
 
 
 class ThreadsProbe:
-    """Reads the threads of this process, those of one name together.
+    """Reads the threads of this process, those of one name together: how many `threads` there are.
 
     `cpu_cores` and `run_queue_cores` are means since the reading before: of how many threads on a
     CPU, and runnable without one. The training thread is the one that made the probe. Beyond 22

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 from loadeval import LoaderEvaluator, diagnose, read_run
 from loadeval import adapter as registry
 from loadeval.data.folder import processes_in
+from loadeval.testing import AdapterContract
 from tests.launch.conftest import environment, launch_command
 from tests.runs.looked_into import looked_into
 
@@ -120,6 +121,24 @@ def test_advice_names_what_makes_its_shards() -> None:
     run = looked_into(fetch=60, loader={"workers": 4, "prefetch_depth": 8, **described})
     (finding,) = [finding for finding in diagnose(run).findings if finding.rule == "few shards"]
     assert "LaneRecords(parts=...)" in " ".join(do.because for do in finding.do)
+
+
+@pytest.mark.check
+def test_the_contract_passes(lanes: Any) -> None:
+    """The document's test, which is every test of AdapterContract."""
+    contract = [name for name in vars(AdapterContract) if name.startswith("test_")]
+    site, variables = Path(lanes.__file__).parents[1], environment()
+    variables["PYTHONPATH"] = f"{variables['PYTHONPATH']}:{site}"
+    options = ("-q", "-p", "no:cacheprovider", "-W", "error", "--import-mode=importlib")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, site / "lanes" / "test_adapter.py"],
+        cwd=site,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"\n{len(contract)} passed" in done.stdout, done.stdout
 
 
 @pytest.mark.check
