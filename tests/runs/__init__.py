@@ -17,6 +17,4 @@ most of loading; without it an epoch took 1/1.74 of the time.
 
 from pathlib import Path
 
-DEMO, SPDL, BLUR = (
-    Path(__file__).with_name(f"{name}.jsonl") for name in ("demo", "spdl", "blur")
-)
+DEMO, SPDL, BLUR = (Path(__file__).with_name(f"{name}.jsonl") for name in ("demo", "spdl", "blur"))
