@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from loadeval.cli.main import app
 from loadeval.inside.operators import BUSY
 from loadeval.inside.stages import SLOW_SAMPLE
-from tests.runs import DALI, DEMO, SPDL
+from tests.runs import DEMO, SPDL
 
 PAGE = (Path(__file__).parents[1] / "docs" / "inside-the-loader.md").read_text(encoding="utf-8")
 
@@ -24,10 +24,9 @@ def code_blocks(language: str) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _in_the_folder_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's runs are in run.jsonl, spdl.jsonl and dali.jsonl, in the working folder."""
+    """The page's runs are in run.jsonl and spdl.jsonl, in the working folder."""
     monkeypatch.chdir(tmp_path)
-    for path in (SPDL, DALI):
-        shutil.copy(path, tmp_path)
+    shutil.copy(SPDL, tmp_path)
     shutil.copy(DEMO, tmp_path / "run.jsonl")
 
 
@@ -37,11 +36,11 @@ def printed(*arguments: str) -> list[str]:
     return [line.rstrip() for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("place", range(2))
 def test_the_tables_are_those_of_the_command(place: int) -> None:
     """The page's commands print them so, among the rest."""
     commands, tables = code_blocks("console"), code_blocks("text")
-    assert len(commands) == len(tables) == 3
+    assert len(commands) == len(tables) == 2
     program, *arguments = commands[place].removeprefix("$ ").split()
     assert program == "loadeval"
     assert tables[place] in "".join(f"{line}\n" for line in printed(*arguments))

@@ -55,7 +55,7 @@ UNLIKE = 0.15
 three times the median error of predictions, see docs/how-it-measures.md."""
 USUAL_ERROR, ERROR_OF_CHANGE = 0.03, 0.1
 """Any prediction may be off by this share, and by more for each factor of e that it is from what
-was measured; see the table in docs/how-it-measures.md."""
+was measured; see docs/how-it-measures.md."""
 CROWDED, MOST_CROWDED, CROWDED_ERROR = 0.03, 0.12, 0.12
 """Where workers and training are more than the CPUs, an iteration takes longer by this share for
 each of them, and by that at most, if they are in use all the time; and how far off that may be."""
