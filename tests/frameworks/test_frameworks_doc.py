@@ -21,7 +21,9 @@ EXAMPLES = [
     for block in re.findall(r"(?ms)^```python\n(.*?)^```$", section)
 ]
 ON_SEVERAL = next(block for _, block in EXAMPLES if "devices=2" in block)
-RUNNABLE = [pytest.param(title, block, id=title) for title, block in EXAMPLES if block != ON_SEVERAL]
+RUNNABLE = [
+    pytest.param(title, block, id=title) for title, block in EXAMPLES if block != ON_SEVERAL
+]
 PROGRAM = """
 import torch
 from torch import nn
