@@ -88,13 +88,13 @@ def test_an_evaluation_has_its_program(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("starved", "ighly input-bound: training would be "),
-        ("compute_bound", " Not (to moderately )?input-bound: training would be "),
+        ("starved", "ighly input-bound: "),
+        ("compute_bound", " (Not (to \\w+ )?input-bound|Inconclusive): "),
         ("inference", " No training was seen: "),
     ],
 )
 def test_an_evaluation_is_what_its_answer_says(name: str, says: str, tmp_path: Path) -> None:
-    """However busy the machine is."""
+    """On a busy machine too, where what is not lost may be left open."""
     program = SKILL / "evaluations" / f"{name}.py"
     done = ran(tmp_path, "diagnose", "--output", "before", "--", "python", program)
     assert done.returncode == 0, done.stderr
