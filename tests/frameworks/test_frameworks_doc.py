@@ -20,33 +20,86 @@ EXAMPLES = [
     for section in DOCUMENT.split("\n## ")
     for block in re.findall(r"(?ms)^```python\n(.*?)^```$", section)
 ]
-BEGINNING = EXAMPLES[0][1]
-MODULE, ON_ONE, ON_SEVERAL = (b for title, b in EXAMPLES if title == "Lightning")
+ON_SEVERAL = next(block for _, block in EXAMPLES if "devices=2" in block)
 RUNNABLE = [
-    pytest.param((MODULE if block == ON_ONE else "") + block, id=title)
-    for title, block in EXAMPLES
-    if block not in {BEGINNING, MODULE, ON_SEVERAL}
+    pytest.param(title, block, id=title) for title, block in EXAMPLES if block != ON_SEVERAL
 ]
+PROGRAM = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+inputs, targets = torch.randn(640, 8), torch.randint(0, 2, (640,))
+dataset = TensorDataset(inputs, targets)
+dataloader = DataLoader(dataset, batch_size=8, shuffle=True)
+model = nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loss_of = nn.CrossEntropyLoss()
+"""
+"""What a reader has, whatever the framework."""
+OWN = {
+    "Lightning": """
+from lightning.pytorch import LightningModule
+
+
+class Classifier(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.model = model
+
+    def training_step(self, batch, batch_number):
+        inputs, targets = batch
+        return loss_of(self.model(inputs), targets)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+""",
+    "Hugging Face Trainer": """
+class Classifier(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs, labels):
+        outputs = self.model(inputs)
+        return {"loss": loss_of(outputs, labels), "outputs": outputs}
+
+
+dataset = [{"inputs": x, "labels": y} for x, y in dataset]
+model = Classifier(model)
+""",
+    "Keras": """
+import os
+os.environ["KERAS_BACKEND"] = "torch"
+import keras
+
+network = keras.Sequential([keras.layers.Dense(2)])
+network.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+""",
+}
+"""And with it."""
 BATCHES = 2 * 80
 
 
 # What the frameworks have to say of such small trainings, and of torch, is theirs.
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("block", RUNNABLE)
-def test_an_example_measures(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("title", "block"), RUNNABLE)
+def test_an_example_measures(
+    title: str, block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It ends, and each batch that was trained on has its row."""
     monkeypatch.chdir(tmp_path)
     scope: dict[str, Any] = {"__name__": "__main__"}
-    exec(BEGINNING + block, scope)
+    exec(PROGRAM + OWN.get(title, "") + block, scope)
     measured = scope.get("measured") or scope.get("loader") or scope["trainer"].measured
-    read_to_build = int("keras" in scope)
+    read_to_build = int(title == "Keras")
     assert len(measured.recorded().steps) == BATCHES + read_to_build
 
 
 def test_the_example_on_several_devices_measures(tmp_path: Path) -> None:
     """Lightning launches it; each rank leaves the log of its half of the batches."""
     script = tmp_path / "train.py"
-    script.write_text(BEGINNING + MODULE + ON_SEVERAL, encoding="utf-8")
+    script.write_text(PROGRAM + OWN["Lightning"] + ON_SEVERAL, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, script],
         cwd=tmp_path,

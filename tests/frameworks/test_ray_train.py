@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -19,6 +20,38 @@ PAGE = (ROOT / "docs" / "howto" / "clusters.md").read_text(encoding="utf-8")
 (BLOCK,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 BATCHES, HELD = 2 * 60, 2 * 15
 """The batches on each of two workers."""
+TRAIN = """
+import ray.train
+import ray.train.torch
+import torch
+from ray.train import ScalingConfig
+from ray.train.torch import TorchTrainer
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from loadeval import LoaderEvaluator
+
+
+def train_epochs(model, loader):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for epoch in range(2):
+        loader.sampler.set_epoch(epoch)
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(inputs), targets).backward()
+            optimizer.step()
+
+
+def train():
+    dataset = TensorDataset(torch.randn(960, 8), torch.randn(960, 1))
+    dataloader = DataLoader(dataset, batch_size=8, shuffle=True)
+    model = ray.train.torch.prepare_model(nn.Linear(8, 1))
+    LINES
+
+
+TorchTrainer(train, scaling_config=ScalingConfig(num_workers=2)).fit()
+"""
+"""What is around the lines of the how-to."""
 
 
 def losses_in(folder: Path) -> list[str]:
@@ -66,7 +99,8 @@ def test_an_unmodified_program_is_measured_and_trains_the_same(tmp_path: Path) -
 def test_the_how_to_measures_in_the_train_function(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     logs = tmp_path / "logs"
-    script.write_text(BLOCK.replace("/shared/logs", str(logs)))
+    lines = indent(BLOCK.replace("/shared/logs", str(logs)), "    ")
+    script.write_text(TRAIN.replace("    LINES\n", lines))
     run(str(script), logs)
     for rank in (0, 1):
         recorded = read_run(logs / f"rank{rank}.jsonl")
