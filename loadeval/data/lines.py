@@ -278,14 +278,15 @@ class WorkerStart(_Line, frozen=True, tag="worker_start"):
 class CodeSamples(_Line, frozen=True, tag="code"):
     """How often a worker was found in which lines of code while it fetched and collated.
 
-    Places are `FILE:LINE FUNCTION`, and ` > ` with what that has called or is blocked in.
+    Places are `FILE:LINE FUNCTION`, and ` > ` with what that has called or is blocked in. What
+    comes before an epoch's first batch, and with it, is its `start`; after its last, its `end`.
     """
 
     worker: Count | None
     running: dict[str, Count]
     blocked: dict[str, Count]
     calls: dict[str, Count] = {}
-    stage: Literal["fetch", "collate"] | None = None
+    stage: Literal["fetch", "collate", "start", "end"] | None = None
 
 
 class OperatorTimes(_Line, frozen=True, tag="operator"):
