@@ -28,7 +28,7 @@ STATES = {"T": "stopped", "Z": "dead", "R": "running", "D": "waiting for a disk"
 POOL, QUEUES = "multiprocessing/pool.py", "multiprocessing/queues.py"
 SPAWN, FORK = "multiprocessing/spawn.py", "multiprocessing/popen_fork.py"
 POOLS = {POOL: "worker", "concurrent/futures/process.py": "_process_worker"}
-EVENT_LOOP = re.compile(r"<(coroutine object|\S*EventLoop|uvloop\.Loop)\b")
+EVENT_LOOP = re.compile(r"<(coroutine|\w*EventLoop|uvloop\.Loop) at ")
 """So begins what stands for a coroutine, or the loop that runs it, among a function's variables."""
 THREADING = ("/threading.py", "/queue.py", "concurrent/futures/_base.py")
 SERVING = "/loadeval/core/loop.py"
@@ -94,10 +94,7 @@ CAUSES = {
         "make the pool or the thread in the worker, as worker_init_fn can",
     ),
     "forked loop": (
-        (
-            "waits for an event loop that runs in a thread which it does not have: a forked process "
-            "has none of its parent's"
-        ),
+        "waits for an event loop that runs in a thread which it does not have: none was forked",
         (
             "make the client, and so its event loop, in the worker: on first use, or where "
             'os.getpid() has changed; or pass multiprocessing_context="spawn"'

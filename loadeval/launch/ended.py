@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import signal
 import traceback
 from collections import Counter
 from contextlib import suppress
@@ -29,6 +30,11 @@ def note(folder: Path, error: BaseException) -> None:
         texts.append(f"{type(each).__name__}: {each}")
         frames += [frame for frame, _ in traceback.walk_tb(each.__traceback__)]
         each = each.__cause__ or each.__context__
+    for frame in frames:  # whatever error came first of the death of a worker
+        for worker in getattr(frame.f_locals.get("self"), "_workers", ()):
+            if (getattr(worker, "exitcode", 0) or 0) < 0:
+                died = signal.strsignal(-worker.exitcode)
+                texts.append(f"DataLoader worker (pid {worker.pid}) is killed by signal: {died}.")
     noted: dict[str, Any] = {"error": "\n".join(texts)}
     if NO_FILES.search(noted["error"]):
         noted["limit"] = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

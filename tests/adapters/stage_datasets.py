@@ -378,16 +378,14 @@ class Framed(IterableDataset[int]):
         self.close()
 
     def open(self) -> None:
-        burn(0.3)
+        end = time.thread_time() + 0.3
+        while time.thread_time() < end:
+            pass
 
     def close(self) -> None:
-        burn(0.3)
-
-
-def burn(seconds: float) -> None:
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
+        end = time.thread_time() + 0.3
+        while time.thread_time() < end:
+            pass
 
 
 class Greedy(Dataset[int]):

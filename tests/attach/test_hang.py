@@ -275,12 +275,12 @@ def test_a_rank_that_has_no_more_batches() -> None:
     assert hang_of_job([waits, waits], 2, over={1: 11}) is waits
 
 
-@pytest.mark.parametrize("variable", ["<coroutine object>", "<_UnixSelectorEventLoop object>"])
+@pytest.mark.parametrize("variable", ["<coroutine at 0x7f8f>", "<_UnixSelectorEventLoop at 0x7f>"])
 def test_an_event_loop_whose_thread_was_lost_by_a_fork(variable: str) -> None:
     sync = frame("Client.sync", "/home/me/client.py", 9, work=variable)
     hang = of_worker(fetching(CONDITION, sync, READ), "futex")
     assert (hang.cause, hang.line) == ("forked loop", "client.py:9 Client.sync")
-    other = frame("Client.sync", "/home/me/client.py", 9, work="<Task object>")
+    other = frame("Client.sync", "/home/me/client.py", 9, work="<Task at 0x7f8f>")
     assert of_worker(fetching(CONDITION, other, READ), "futex").cause == "forked thread"
 
 
