@@ -62,7 +62,7 @@ def annotated(folder: Path, *, faulty: bool) -> Training:
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(LISTED):
         (folder / f"{number:06}.txt").write_bytes(OBJECT[:64])
-    return train(Annotated(folder, looks=faulty), batch_size=4)
+    return train(Annotated(folder, looks=faulty), batch_size=4, workers=1)
 
 
 class Members(Stream):
@@ -72,9 +72,9 @@ class Members(Stream):
         self.path, self.after = path, after
 
     def members(self) -> Iterator[Any]:
-        with tarfile.open(self.path) as archive:
-            for file in map(archive.extractfile, archive):
-                yield file if self.after or file is None else io.BytesIO(file.read())
+        archive = tarfile.open(self.path)  # noqa: SIM115 - its members are read until the end
+        for file in map(archive.extractfile, archive):
+            yield file if self.after or file is None else io.BytesIO(file.read())
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         draw, buffer = np.random.default_rng(0), list[Any]()
@@ -82,6 +82,7 @@ class Members(Stream):
             buffer.append(file)
             if len(buffer) == IN_BUFFER:
                 yield self.decode(buffer.pop(int(draw.integers(IN_BUFFER))))
+        draw.shuffle(buffer)
         yield from map(self.decode, buffer)
 
     def decode(self, file: Any) -> torch.Tensor:
@@ -97,7 +98,7 @@ def shuffled_members(folder: Path, *, faulty: bool) -> Training:
             member.size = 16_384
             content = draw.integers(0, 40, member.size, dtype=np.uint8).tobytes()
             archive.addfile(member, io.BytesIO(content))
-    return train(Members(path, after=faulty), batch_size=1, workers=1)
+    return train(Members(path, after=faulty), batch_size=1, workers=1, epochs=2)
 
 
 def locked(folder: Path, lock: str = "") -> Training:

@@ -209,12 +209,13 @@ def first_batch(c: Context) -> Finding | None:
     if found is None:
         return None
     (line, _), usual = seen_at(c.run, "start"), c.stages.line
-    says = f"{c.loader.dataset or 'the dataset'} fills a shuffle buffer, or opens files"
+    dataset = c.loader.dataset or "the dataset"
+    says = f"{dataset} fills a shuffle buffer, or opens files"
     longer_ns, place = found[2].first_ns, None
     half = sooner(c, longer_ns / TWICE)
     do: Set | Do = Do("make the shuffle buffer half as large", "or fill it bit by bit", None, half)
     if line is not None:
-        says, place = f"it is mostly in {line.name}", line.place
+        says, place = f"{dataset} is then mostly in {line.name}", line.place
         do = Do(do.says, do.because, place, half)
     if c.loader.persistent_workers is False and name and c.loader.sampler is not None:
         do = Set(name, False, True, "workers keep what they have opened or listed", LIVE_ON)

@@ -177,8 +177,8 @@ def test_first_batches_of_workers(loader: dict[str, Any], do: str) -> None:
     said = told("workers' first batch", epochs_of_slow_first_batches(**loader))
     assert said[:2] == (
         (
-            "In each epoch a worker takes 295 ms longer for its first batch than for others: it is "
-            f"mostly in {OPEN}."
+            "In each epoch a worker takes 295 ms longer for its first batch than for others: the "
+            f"dataset is then mostly in {OPEN}."
         ),
         do,
     )
