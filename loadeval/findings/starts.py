@@ -130,6 +130,8 @@ def epoch_boundaries(c: Context) -> Finding | None:
     if found is None:
         return None
     (mean_ns, cost, _), workers, alone = found, c.loader.workers, c.gap.loader_only
+    if workers == 0 and len(c.rows) and mean_ns < TWICE * np.median(c.batches.wait_ns):
+        return None  # as for every batch
     name, lives_on = c.setting("persistent_workers"), c.loader.persistent_workers
     sure, batch_ns = bool(workers and lives_on), alone.value * workers if alone and workers else 0.0
     do: Set | Do = Do("make the first batch of an epoch cheaper, or epochs longer", BEGINS)
@@ -246,10 +248,11 @@ def epoch_ends(c: Context) -> Finding | None:
     """
     waits_ns = [wait_ns for wait_ns in ends_ns(c.run).values() if wait_ns is not None]
     rest_ns = _rest_of_epoch_ns(c)
-    if not waits_ns or rest_ns is None:
-        raise Skip("no epoch was served to its end")
+    if len(waits_ns) <= 1 or rest_ns is None:
+        raise Skip("fewer than two epochs were served to their ends")
     mean_ns, name = float(np.mean(waits_ns)), c.setting("persistent_workers")
-    cost = mean_ns / (mean_ns + rest_ns)
+    firsts_ns = first_waits(c.run).wait_ns
+    cost = mean_ns / (mean_ns + rest_ns + (float(firsts_ns.mean()) if len(firsts_ns) else 0.0))
     if c.gap.starts is not None:
         cost = min(cost, c.gap.share("epoch starts"))
     if cost < MATTERS:

@@ -191,7 +191,7 @@ def test_ends_of_epochs() -> None:
     ends = tuple(EpochEnd(epoch, "exhausted", None, 100 * MS) for epoch in range(4))
     epochs = [steps("real", [10] + [0] * 19, 10, epoch=epoch) for epoch in range(4)]
     run = run_of(epochs, mode="log", length=20, ends=ends)
-    says = "Each epoch ends with a wait of 100 ms, 33.3% of its time, after its last batch"
+    says = "Each epoch ends with a wait of 100 ms, 32.3% of its time, after its last batch"
     for seen, does, do in (
         ((), "end", "do less in the dataset after its last sample"),
         ((code,), f"are in {DRAINS}", "do less at the end of Shards.__iter__"),
