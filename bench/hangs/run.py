@@ -57,9 +57,18 @@ SAID: dict[str, tuple[str, ...]] = {
     "killed_pool": (GONE, at("Pooled.__iter__")),
     "killed_process": (GONE, at("Queued.__iter__"), r"killed by +SIGKILL \(process \d+\)"),
     "uneven_ranks": (
-        "rank 0: no batch for .* training waits for other ranks in all_reduce",
+        "rank 0: no batch for .* training waits in all_reduce for a rank that has no more batches",
+        "rank 1 had 10 batches, and this one 11",
         r"rank 0 +11 batches; all_reduce",
         r"rank 1 +10 batches; monitored_barrier",
+    ),
+    "rank_without_batches": (
+        "rank 0: no batch for .* training waits in all_reduce for a rank that has no more batches",
+        "rank 1 had 10 batches, and this one 11",
+    ),
+    "forked_loop": (
+        f"{WORKER} waits for an event loop that runs in a thread which it does not have",
+        at("Store.get"),
     ),
     "endless_init": (f"{WORKER} has not finished starting", at("prepare")),
     "endless_import": (
@@ -68,13 +77,24 @@ SAID: dict[str, tuple[str, ...]] = {
     ),
 }
 """Patterns that the lines on stderr match, in this order."""
+ENDED: dict[str, tuple[str, ...]] = {
+    "killed_worker": (
+        r"worker process \d+ was killed by SIGKILL, as the kernel does where memory",
+    ),
+    "crashed_worker": (r"worker process \d+ died in compiled code \(Segmentation fault\)",),
+    "many_descriptors": (
+        r"ulimit -n is 64, and \d+ of the training process are shared memory of tensors",
+    ),
+    "locked_dataset": (r"Locked.planted\['lock'\] \(lock\) cannot be",),
+}
+"""Of programs that an error of the loader ends, with exit code 1."""
 HEALTHY = ("slow sleep 2", "slow receive 2", "slow compute 2", "slow sleep 0")
 """Trainings that go on to their end."""
 
 
 def command(planted: str) -> list[str]:
     """It as a user would start it."""
-    launcher = TORCHRUN if planted == "uneven_ranks" else ()
+    launcher = TORCHRUN if "rank" in planted else ()
     return [sys.executable, *launcher, "-m", "bench.zoo.hangs", *planted.split()]
 
 
@@ -98,9 +118,11 @@ class Ended:
         """Whether that is what is to be said of `planted`."""
         if planted in HEALTHY:
             return self.code == 0
-        pattern = ".*".join(f"(?:{part})" for part in SAID[planted])
+        pattern = ".*".join(f"(?:{part})" for part in {**SAID, **ENDED}[planted])
         said = " ".join(self.err.split())  # sentences go on in further lines
         is_named = re.search(pattern, said) is not None
+        if planted in ENDED:
+            return is_named and self.code == 1
         return is_named and self.code == ABORTED and self.stacks > 0
 
 
@@ -140,7 +162,7 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=1, metavar="N")
     options = parser.parse_args()
     missed = 0
-    for planted in options.names or (*SAID, *HEALTHY):
+    for planted in options.names or (*SAID, *ENDED, *HEALTHY):
         with ThreadPoolExecutor(options.at_once) as threads:
             ends = list(threads.map(run, [planted] * options.times))
         right = [end for end in ends if end.is_as(planted)]

@@ -5,9 +5,11 @@ python -m bench.zoo.hangs NAME [ARGUMENT...]
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import multiprocessing
 import os
+import resource
 import signal
 import socket
 import sys
@@ -140,6 +142,34 @@ def forked_thread() -> None:
     train(loader(Threaded(pool)))
 
 
+class Store:
+    """A client with an event loop in a thread, as those of s3fs and gcsfs have."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+
+    def get(self, index: int) -> torch.Tensor:
+        coroutine = self.read(index)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    async def read(self, index: int) -> torch.Tensor:
+        await asyncio.sleep(0)
+        return torch.full((8,), float(index))
+
+
+class Stored(Numbers):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.planted.get(index)  # type: ignore[no-any-return]
+
+
+def forked_loop() -> None:
+    """The event loop of a client runs in a thread of the training process, and in no worker."""
+    store = Store()
+    store.get(0)
+    train(loader(Stored(store)))
+
+
 class Reported(Numbers):
     def __getitem__(self, index: int) -> torch.Tensor:
         os.write(self.planted, REPORT)
@@ -210,6 +240,54 @@ def uneven_ranks() -> None:
     samples = range(SAMPLES if dist.get_rank() == 0 else 20)
     train(loader(Subset(Numbers(), samples), 1), in_ranks=True)
     dist.monitored_barrier()
+
+
+def rank_without_batches() -> None:
+    """Rank 1 has fewer batches and goes on to something else, which rank 0 does not know of."""
+    dist.init_process_group("gloo")
+    samples = range(SAMPLES if dist.get_rank() == 0 else 20)
+    train(loader(Subset(Numbers(), samples), 1), in_ranks=True)
+    time.sleep(1000)
+
+
+class Ending(Numbers):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == STUCK:
+            self.planted()
+        return super().__getitem__(index)
+
+
+def killed_worker() -> None:
+    """A worker is killed, as by the kernel where memory runs out."""
+    train(loader(Ending(lambda: os.kill(os.getpid(), signal.SIGKILL))))
+
+
+def crashed_worker() -> None:
+    """A worker dies of a fault in compiled code."""
+    train(loader(Ending(lambda: os.kill(os.getpid(), signal.SIGSEGV))))
+
+
+def many_descriptors() -> None:
+    """Each tensor of a batch that is kept keeps a descriptor open, of which there are few."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    kept = []
+
+    def keep(batches: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+        for batch in batches:
+            kept.append(batch)
+            yield batch
+
+    train(keep(loader(Numbers(count=1000), 1)))
+
+
+class Locked(Numbers):
+    def __init__(self) -> None:
+        super().__init__({"lock": threading.Lock()})
+
+
+def locked_dataset() -> None:
+    """What spawned workers are sent has a lock, which cannot be pickled."""
+    train(loader(Locked(), multiprocessing_context="spawn"))
 
 
 def prepare(worker: int) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import lzma
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,17 @@ from torch.utils.data import IterableDataset, RandomSampler, Sampler, get_worker
 
 from bench.zoo.costs import burn
 from bench.zoo.images import decoded
-from bench.zoo.programs import BATCHES, SAMPLES, SIZE, STEP_MS, Program, Samples, Training, train
+from bench.zoo.programs import (
+    BATCHES,
+    SAMPLES,
+    SIZE,
+    STEP_MS,
+    Program,
+    Samples,
+    Training,
+    of_this_worker,
+    train,
+)
 from tests.images import crops
 
 HUGE = (1152, 2304, 3456, 4608)
@@ -159,6 +171,50 @@ class InParts(Sampler[int]):
         yield from order[: len(self)].tolist()
 
 
+class Keys(Samples):
+    """Has a list of its keys, which each worker makes before its first sample."""
+
+    def __init__(self, keys: int) -> None:
+        self.keys, self.count = keys, 40 * SIZE
+        self.listed: list[bytes] | None = None
+
+    def list_keys(self) -> list[bytes]:
+        return [b"%08d" % number for number in range(self.keys)]
+
+    def read(self, index: int) -> int:
+        if self.listed is None:
+            self.listed = self.list_keys()
+        return int(self.listed[index % self.keys])
+
+
+def with_keys(_: Path, **options: Any) -> Training:
+    return train(Keys(1_000_000), epochs=6, **options)
+
+
+class Prepared(IterableDataset[int]):
+    """A thread prepares what is served; it may go on after the last sample, for those before."""
+
+    def __init__(self, *, goes_on: bool) -> None:
+        self.goes_on = goes_on
+
+    def prepare(self, numbers: range, served: Event) -> None:
+        for _ in numbers:
+            if served.wait(0.001):
+                return
+
+    def __iter__(self) -> Iterator[int]:
+        numbers, served = of_this_worker(40 * SIZE), Event()
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(self.prepare, numbers, served)
+            yield from numbers
+            if not self.goes_on:
+                served.set()
+
+
+def prepared(_: Path, *, faulty: bool) -> Training:
+    return train(Prepared(goes_on=faulty), epochs=6, step_ms=4)
+
+
 def permuted(samples: int, *, replacement: bool = False) -> Sampler[int]:
     return RandomSampler(range(samples), replacement, num_samples=50 * SIZE)
 
@@ -197,7 +253,22 @@ PROGRAMS = (
         fixed={"faulty": True, "prefetch_factor": 24},
     ),
     Program(
-        "a shuffle buffer as large as an epoch", "shuffle buffer", "ShuffleBuffer", shuffled, cpus=3
+        "a shuffle buffer as large as an epoch",
+        "workers' first batch",
+        "ShuffleBuffer",
+        shuffled,
+        cpus=3,
+    ),
+    Program(
+        "keys listed by each new worker",
+        "workers' first batch",
+        "list_keys",
+        with_keys,
+        {"persistent_workers": False},
+        {"persistent_workers": True},
+    ),
+    Program(
+        "a thread that goes on after the last sample", "epoch ends", "Prepared.__iter__", prepared
     ),
     Program(
         "a permutation of four million samples for a thousand",

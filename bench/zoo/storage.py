@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import io
 import os
+import tarfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +19,7 @@ from threading import local
 from typing import Any
 from urllib.request import urlopen
 
+import numpy as np
 import torch
 
 from bench.zoo.costs import burn, slowness
@@ -37,6 +40,65 @@ OBJECTS = 3
 MANY = 6
 """More of them."""
 OBJECT = bytes(4096)
+LISTED, IN_BUFFER = 6000, 80
+"""Files of a folder that is listed; members of an archive in a shuffle buffer."""
+
+
+class Annotated(Samples):
+    """Files of which each has an annotation, whose name is looked for among all, or made."""
+
+    def __init__(self, folder: Path, *, looks: bool) -> None:
+        self.folder, self.looks, self.count = folder, looks, BATCHES * 4
+
+    def read(self, index: int) -> torch.Tensor:
+        name = f"{index % LISTED:06}"
+        path = self.folder / f"{name}.txt"
+        if self.looks:
+            (path,) = self.folder.glob(f"{name}.*")
+        return torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
+
+
+def annotated(folder: Path, *, faulty: bool) -> Training:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(LISTED):
+        (folder / f"{number:06}.txt").write_bytes(OBJECT[:64])
+    return train(Annotated(folder, looks=faulty), batch_size=4, workers=1)
+
+
+class Members(Stream):
+    """Members of an archive from a shuffle buffer; their bytes are read before it, or after."""
+
+    def __init__(self, path: Path, *, after: bool) -> None:
+        self.path, self.after = path, after
+
+    def members(self) -> Iterator[Any]:
+        archive = tarfile.open(self.path)  # noqa: SIM115 - its members are read until the end
+        for file in map(archive.extractfile, archive):
+            yield file if self.after or file is None else io.BytesIO(file.read())
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        draw, buffer = np.random.default_rng(0), list[Any]()
+        for file in self.members():
+            buffer.append(file)
+            if len(buffer) == IN_BUFFER:
+                yield self.decode(buffer.pop(int(draw.integers(IN_BUFFER))))
+        draw.shuffle(buffer)
+        yield from map(self.decode, buffer)
+
+    def decode(self, file: Any) -> torch.Tensor:
+        return torch.frombuffer(bytearray(file.read()), dtype=torch.uint8)
+
+
+def shuffled_members(folder: Path, *, faulty: bool) -> Training:
+    folder.mkdir(parents=True, exist_ok=True)
+    draw, path = np.random.default_rng(0), folder / "members.tar.gz"
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        for number in range(BATCHES):
+            member = tarfile.TarInfo(f"{number:04}.bin")
+            member.size = 16_384
+            content = draw.integers(0, 40, member.size, dtype=np.uint8).tobytes()
+            archive.addfile(member, io.BytesIO(content))
+    return train(Members(path, after=faulty), batch_size=1, workers=1, epochs=2)
 
 
 def locked(folder: Path, lock: str = "") -> Training:
@@ -235,6 +297,13 @@ PROGRAMS = (
     ),
     Program("a lock of a file", "lock", "flock", locked, {"lock": "file"}, {}, cpus=4),
     Program("files that the page cache forgot", "disk", "", small_files),
+    Program("a folder listed for each sample", "slow fetch", "list the folder once", annotated),
+    Program(
+        "members of a packed archive, read after a shuffle buffer",
+        "data format",
+        "from its start",
+        shuffled_members,
+    ),
     Program(
         "downloads that take 10 ms",
         "storage latency",

@@ -18,6 +18,7 @@ from loadeval.attach.observe import STAGES, Attached, SeenLine, seen_in
 from loadeval.estimate.stats import Estimate
 from loadeval.findings import BLOCKED, DOMINATES, MATTERS, WAITS_FOR_CPU
 from loadeval.findings.engine import Do, Finding, Set
+from loadeval.findings.remedies import remedy_for
 from loadeval.inside.code import DISKS, LOCKS
 from loadeval.probes.looks import Observation
 from loadeval.probes.stacks import NO_STACKS
@@ -145,11 +146,10 @@ def _findings(seen: Attached, *, can_have_workers: bool) -> Iterator[Finding]:
         )
         yield Finding(says, [to_do], sure=False, rule=rule)
     elif line is not None and line.share.value >= DOMINATES:
-        because = (
-            "smaller inputs, a faster library, on the GPU, or once and for all before training"
-        )
         says = f"{share(line.share.value)} of loading a batch is spent in {_line(line)}."
-        do = Do(f"make {line.place.partition(' ')[2]} cheaper", because, line.place)
+        remedy = remedy_for(line.leaf)
+        what = remedy.do if remedy else f"make {line.place.partition(' ')[2]} cheaper"
+        do = Do(what, remedy.because if remedy else "", line.place)
         yield Finding(says, [do], sure=False, rule="slow fetch")
     if workers is not None and queued >= WAITS_FOR_CPU:
         do = Do(

@@ -7,7 +7,7 @@ between them. `CAUSES` has every cause, with its words.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from signal import Signals
 
@@ -28,6 +28,8 @@ STATES = {"T": "stopped", "Z": "dead", "R": "running", "D": "waiting for a disk"
 POOL, QUEUES = "multiprocessing/pool.py", "multiprocessing/queues.py"
 SPAWN, FORK = "multiprocessing/spawn.py", "multiprocessing/popen_fork.py"
 POOLS = {POOL: "worker", "concurrent/futures/process.py": "_process_worker"}
+EVENT_LOOP = re.compile(r"<(coroutine|\w*EventLoop|uvloop\.Loop) at ")
+"""So begins what stands for a coroutine, or the loop that runs it, among a function's variables."""
 THREADING = ("/threading.py", "/queue.py", "concurrent/futures/_base.py")
 SERVING = "/loadeval/core/loop.py"
 """Where training waits for a loader that no mark knows, under `loadeval run` or wrapped."""
@@ -46,6 +48,10 @@ CAUSES = {
     "step": ("has not asked for one: its step has not ended", ""),
     "collective": (
         "waits for other ranks in {collective}, not for its loader",
+        "compare the lines of all ranks: they call the same collectives, in the same order",
+    ),
+    "uneven": (
+        "waits in {collective} for a rank that has no more batches",
         (
             "give each rank as many batches: DistributedSampler, drop_last=True, or "
             "torch.distributed.algorithms.Join"
@@ -87,13 +93,20 @@ CAUSES = {
         "waits for a thread that it does not have: a forked process has none of its parent's",
         "make the pool or the thread in the worker, as worker_init_fn can",
     ),
+    "forked loop": (
+        "waits for an event loop that runs in a thread which it does not have: none was forked",
+        (
+            "make the client, and so its event loop, in the worker: on first use, or where "
+            'os.getpid() has changed; or pass multiprocessing_context="spawn"'
+        ),
+    ),
     "lock": (
         "waits for a lock or for another thread, and nothing moves",
         "the stacks of the other threads and processes show who holds it",
     ),
 }
 """What a process does, in words that follow on its name, and what may help."""
-NOT_LOADING = {"collective", "step"}
+NOT_LOADING = {"collective", "uneven", "step"}
 """Causes that are outside of the loader."""
 NO_HANG = {"sleeping": "; that is not called a hang", "slow": "; that is no hang", "step": ""}
 """Causes that may end by themselves, and what is said of them."""
@@ -208,6 +221,8 @@ class Doing:
         self.batch = marks.number(self.frames, "batch") if loads else None
         self.sample = marks.number(self.frames, "sample") if self.what == "fetching" else None
         self.waits_in = self._waits_in()
+        texts = [text for frame in self.frames for _, text in frame.variables]
+        self.awaits_loop = any(map(EVENT_LOOP.match, texts))
         own = [frame for frame in self.frames if not STANDARD.search(frame.file)]
         line = next((frame for frame in own if not INSTALLED.search(frame.file)), None)
         line = line or next(iter(own), None)
@@ -257,7 +272,7 @@ class Doing:
         if waits_in in {"read", "write"}:
             return "io"
         if waits_in in {"lock", "thread"} and self.is_forked and not self.has_threads:
-            return f"forked {waits_in}"
+            return "forked loop" if self.awaits_loop else f"forked {waits_in}"
         return "unknown" if waits_in == "unknown" else "lock"
 
 
@@ -387,12 +402,23 @@ def _cpu_ns(look: Look, pid: int) -> int:
     return total
 
 
-def hang_of_job(hangs: Sequence[Hang], world_size: int | None = None) -> Hang:
+def hang_of_job(
+    hangs: Sequence[Hang], world_size: int | None = None, over: Mapping[int, int] | None = None
+) -> Hang:
     """Of what the ranks of one job wait for, that which the others wait behind.
 
     A rank that is stuck in its loader, or outside of it, keeps all others waiting in a collective.
-    Where some of `world_size` ranks were not looked at, a collective may yet end.
+    `over` has the batches of the ranks whose epoch is over: for one that had fewer they wait in
+    vain. Where some of `world_size` ranks were not looked at, a collective may yet end.
     """
+    for hang in hangs:
+        fewer = {r: n for r, n in (over or {}).items() if n < (hang.batches or 0)}
+        if hang.cause == "collective" and fewer:
+            rank = min(fewer, key=lambda each: fewer[each])
+            told = hang.because("uneven")
+            had = counted(fewer[rank], "batch", "batches")
+            says = f"{told.says}: rank {rank} had {had}, and this one {hang.batches:,}"
+            return replace(told, says=says)
     first = min(hangs, key=lambda hang: 2 if hang.cause == "collective" else hang.cause in NO_HANG)
     if first.cause == "collective" and len(hangs) < (world_size or 0):
         return first.because("step")

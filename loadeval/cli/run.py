@@ -23,6 +23,7 @@ from loadeval.launch.command import run as run_command
 from loadeval.launch.folder import loaders_in, new_folder, trainings_in
 from loadeval.launch.loadeval_inject import REFUSED_MARK
 from loadeval.launch.settings import RunSettings, check, settings_in
+from loadeval.launch.why_ended import why_ended
 from loadeval.report import text
 from loadeval.report.blocks import Heading, Section, Table, Text
 from loadeval.report.build import Result
@@ -205,8 +206,10 @@ def tell(settings: RunSettings, folder: Path, code: int) -> None:
     why, place = why_nothing(folder, code), Path(shown_path(folder))
     is_said = code == 1 and (folder / REFUSED_MARK).exists()  # in the program's last line
     loaders = loaders_in(folder)
+    if error := why_ended(folder, [run for _, run in loaders]):
+        say(printable(f"loadeval: {error}"))
     remove_marks(folder)
-    if not loaders and not is_said:
+    if not loaders and not is_said and not error:
         say(why)
     if not loaders or sys.stderr is None:  # the program's descriptor 2 is closed
         return

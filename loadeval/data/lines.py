@@ -364,14 +364,15 @@ class CodeSamples(_Line, frozen=True, tag="code"):
     line that is in no library, and after ` > ` what that has called or is blocked in. There the
     worker was `running`, or waiting for a CPU, or it was `blocked` by a lock or the disk; `calls`
     has the functions that the line itself called. Compare counts within a `stage` alone: code that
-    gives up Python's lock is found more often.
+    gives up Python's lock is found more often. What comes before an epoch's first batch, and with
+    it, is its `start`; after its last, its `end`.
     """
 
     worker: Count | None
     running: dict[str, Count]
     blocked: dict[str, Count]
     calls: dict[str, Count] = {}
-    stage: Literal["fetch", "collate"] | None = None
+    stage: Literal["fetch", "collate", "start", "end"] | None = None
 
 
 class OperatorTimes(_Line, frozen=True, tag="operator"):

@@ -25,8 +25,9 @@ from loadeval.findings import (
     TWICE,
 )
 from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
+from loadeval.findings.remedies import MUCH_READ, SlowFormat, remedy_of, slow_format
 from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
-from loadeval.inside.code import AMPLIFIED, FUTEX, MUCH_READ, SlowFormat, slow_format
+from loadeval.inside.code import FUTEX
 from loadeval.inside.lanes import loaded
 from loadeval.inside.stages import CodeLine, LibraryCall, TransformTime
 from loadeval.model.changes import Change
@@ -38,63 +39,6 @@ TOKENISER = re.compile("tokeni[sz]", re.IGNORECASE)
 FASTER = (
     "smaller inputs, a faster library, once for a whole batch or on the GPU, or before training"
 )
-REMEDIES = {
-    r"(.+\.)?ImageFile\.load|(.+\.)?(imread|imdecode|decode_(image|jpeg|png|webp))": (
-        "decode images faster",
-        "Image.draft or reduce for smaller ones, a faster decoder: loadeval backends FOLDER",
-    ),
-    r"(.+\.)?(resize|thumbnail|Resize\w*)": (
-        "resize faster",
-        "decode to a smaller size (Image.draft), a cheaper filter, or smaller files on disk",
-    ),
-    r"(.+\.)?_?(i?glob\w*|r?glob|iterdir|listdir|scandir|walk)": (
-        "list the folder once, in __init__",
-        "it is listed for each sample",
-    ),
-    r"(.+\.)?_?deepcopy\w*": ("copy only what changes", "the rest may be shared"),
-    r"(.+\.)?resample": (
-        "resample faster",
-        "scipy.signal.resample_poly, or pad to a length with small factors",
-    ),
-}
-"""By the library function that a line calls: what to do, and how."""
-IN_ORDER = ("read it in order, or unpack it once", "going back unpacks it from its start")
-OF_FORMAT = {
-    "a compressed archive is unpacked": (
-        "store arrays uncompressed, mapped",
-        "as .npy files that np.load(path, mmap_mode='r') maps, or by a fast codec (zstd, lz4)",
-    ),
-    "a row of a table is selected": (
-        "take the columns as arrays, in __init__",
-        "frame['column'].to_numpy(): a row of a DataFrame costs as much as thousands of elements",
-    ),
-    "a tensor is built from Python objects": (
-        "keep the data as one array, and use torch.from_numpy(array[index])",
-        "tensors are slow to build from lists or dicts of Python numbers",
-    ),
-    "text is parsed": (
-        "parse once, before training or in __init__",
-        "and store what is used of it as arrays",
-    ),
-    "a part of a columnar file is read": (
-        "read rows in the order of the file, or make row groups smaller",
-        "a row group is decoded whole; for random order store arrays (.npy, Arrow IPC)",
-    ),
-    "a chunked array is read": (
-        "store one sample in a chunk",
-        "or read a batch at once (__getitems__): a chunk is read and unpacked whole",
-    ),
-    "a file with an index is opened": (
-        "open the file once in each worker, and keep it",
-        "its index is read whenever it is opened",
-    ),
-    AMPLIFIED: (
-        "read only what is used",
-        "split large files, map them, seek by an index, or keep what was read for the next samples",
-    ),
-}
-"""By the form of the data: what to do, and why."""
-
 
 Part: TypeAlias = TransformTime | CodeLine | LibraryCall | SlowFormat
 
@@ -156,7 +100,8 @@ def part_of(c: Context) -> TransformTime | None:
 
 def format_of(c: Context) -> SlowFormat | None:
     """The form of the data that makes it slow to read; None where none does."""
-    return slow_format(c.stages, mean_known(c.batches.nbytes), DOMINATES)
+    form = slow_format(c.stages, mean_known(c.batches.nbytes), DOMINATES)
+    return None if form and "opened" in form.form and c.opens_no_file else form
 
 
 def tokenising_of(c: Context) -> tuple[float, str]:
@@ -304,10 +249,7 @@ def data_format(c: Context) -> Finding | None:
             f"{form.amplification:,.0f} times what it hands out, and spends {share(form.share)} of "
             f"its time in {form.name}."
         )
-    do, because = OF_FORMAT[form.form]
-    if "opened" in form.form and c.opens_no_file:
-        do, because = IN_ORDER
-    do_it = Do(do, because, form.name.partition(" > ")[0], less(form))
+    do_it = Do(form.remedy.do, form.remedy.because, form.name.partition(" > ")[0], less(form))
     return Finding(says, [do_it, *more_workers(c)])
 
 
@@ -329,10 +271,15 @@ def slow_fetch(c: Context) -> Finding | None:
     for line in c.stages.code[:3]:  # each by its own remedy
         if line.share < MATTERS or line.function in c.stages.callers:
             continue
-        called = f"it mostly calls {line.leaf}: " if line.leaf else ""
-        otherwise = (f"make {line.function} twice as fast", f"{called}{FASTER}")
-        remedies = (each for leaf, each in REMEDIES.items() if re.fullmatch(leaf, line.leaf))
-        says, because = next(remedies, otherwise)
+        remedy = remedy_of(line, c.stages)
+        says, because = (
+            (remedy.do, remedy.because)
+            if remedy
+            else (
+                f"make {line.function} twice as fast",
+                f"it mostly calls {line.leaf}" if line.leaf else "",
+            )
+        )
         says = f"{says}: {share(line.share)} of loading"
         do.append(Do(says, because, line.place, less(line.share / TWICE), TWICE))
     return Finding(

@@ -7,11 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
-from loadeval.estimate.epochs import first_waits
+from loadeval.estimate.epochs import ends_ns, first_waits
 from loadeval.estimate.steady import epoch_lengths, length_of_epochs
 from loadeval.findings import FEW, FEWEST_LOADERS, LARGE, MATTERS, MOSTLY, NOTICED_NS, TWICE
 from loadeval.findings.engine import Context, Do, Finding, Part, Set, Skip, rule
 from loadeval.findings.workers import SIMULATED
+from loadeval.inside.code import THREADS
+from loadeval.inside.stages import first_ns, seen_at
 from loadeval.model.changes import Change
 from loadeval.words import duration, share, size
 
@@ -34,16 +36,17 @@ LIVE_ON = Change({"persistent_workers": True})
 
 
 class Start(NamedTuple):
-    """An epoch's first wait, and its parts: starting and initialising workers, sample, indices.
+    """An epoch's first wait, and its parts: starting and initialising workers, first, indices.
 
     Workers start at the same time, so the slowest one counts. Those that live on start in the first
-    epoch alone. Of a loader that was not looked into the wait alone is known.
+    epoch alone. `first_ns` is how much longer than others the first batch takes its worker. Of a
+    loader that was not looked into the wait alone is known.
     """
 
     wait_ns: float
     begun_ns: float = 0.0
     init_ns: float = 0.0
-    sample_ns: float = 0.0
+    first_ns: float = 0.0
     index_ns: float = 0.0
 
     @property
@@ -54,12 +57,12 @@ class Start(NamedTuple):
             return "sampler start"
         if worker_ns >= least_ns:
             return "worker start"
-        return "shuffle buffer" if self.sample_ns >= least_ns else None
+        return "workers' first batch" if self.first_ns >= least_ns else None
 
 
 def mean_start(c: Context, *, first: bool = False) -> Start | None:
     """The mean of how later epochs start, or how the `first` does; None if none was looked into."""
-    starts = []
+    starts, firsts_ns = [], first_ns(c.run)
     for epoch, times in c.run.stages.by("epoch"):
         one = {name: int(times[name][0]) for name in times.names}
         asked_ns, delivered_ns = one["requested_ns"], one["delivered_ns"]
@@ -71,13 +74,12 @@ def mean_start(c: Context, *, first: bool = False) -> Start | None:
         before_ns = index_ns if not workers and one["worker"] != UNKNOWN else 0
         # Workers that began before the batch was asked for are part of opening the loader.
         began_ns = min([asked_ns - before_ns, *(each.start_ns for each in workers)])
-        is_first = one["slowest_index"] == 0  # of an iterable dataset: its worker's first
         starts.append(
             (
                 delivered_ns - began_ns,
                 max((each.ready_ns - each.start_ns for each in workers), default=0),
                 max((each.init_ns for each in workers), default=0),
-                max(one["slowest_ns"], 0) * is_first,
+                firsts_ns.get((epoch, one["worker"]), 0.0),
                 index_ns,
             )
         )
@@ -128,6 +130,8 @@ def epoch_boundaries(c: Context) -> Finding | None:
     if found is None:
         return None
     (mean_ns, cost, _), workers, alone = found, c.loader.workers, c.gap.loader_only
+    if workers == 0 and len(c.rows) and mean_ns < TWICE * np.median(c.batches.wait_ns):
+        return None  # as for every batch
     name, lives_on = c.setting("persistent_workers"), c.loader.persistent_workers
     sure, batch_ns = bool(workers and lives_on), alone.value * workers if alone and workers else 0.0
     do: Set | Do = Do("make the first batch of an epoch cheaper, or epochs longer", BEGINS)
@@ -195,21 +199,81 @@ def _sending_less(c: Context, *, first: bool) -> list[Do]:
     return [Do("import less in the main module", f"{imports}; {because}"), Do(what, how)]
 
 
-@rule("shuffle buffer", source=f"{EPOCH_STARTS}; {SIMULATED}", of=STARTS)
-def shuffle_buffer(c: Context) -> Finding | None:
-    """Every epoch waits for the first sample of its workers.
+@rule("workers' first batch", source=f"{EPOCH_STARTS}; {SIMULATED}", of=STARTS)
+def first_batch(c: Context) -> Finding | None:
+    """Every epoch waits for what workers do before their first batch, and for it.
 
-    Shown by half of an epoch's first wait, which a worker took for its first sample.
+    Shown by half of an epoch's first wait, which the first batch took its worker longer than others
+    take.
     Excluded by starting workers, or a sampler, that takes half.
     """
-    found = late(c, "shuffle buffer")
+    found, name = late(c, "workers' first batch"), c.setting("persistent_workers")
     if found is None:
         return None
+    (line, _), usual = seen_at(c.run, "start"), c.stages.line
+    dataset = c.loader.dataset or "the dataset"
+    says = f"{dataset} fills a shuffle buffer, or opens files"
+    longer_ns, place = found[2].first_ns, None
+    half = sooner(c, longer_ns / TWICE)
+    do: Set | Do = Do("make the shuffle buffer half as large", "or fill it bit by bit", None, half)
+    if line is not None:
+        says, place = f"{dataset} is then mostly in {line.name}", line.place
+        do = Do(do.says, do.because, place, half)
+    if c.loader.persistent_workers is False and name and c.loader.sampler is not None:
+        do = Set(name, False, True, "workers keep what they have opened or listed", LIVE_ON)
+    elif line is not None and (usual is None or usual.function != line.function):
+        because = "what it makes may be kept in a file, or be made once, before workers start"
+        do = Do(f"make {line.function} twice as fast", because, place, half, TWICE)
     return Finding(
-        f"In each epoch the first sample of a worker takes {duration(found[2].sample_ns)}: "
-        f"{c.loader.dataset or 'the dataset'} fills a shuffle buffer, or opens files.",
-        [Do("make the shuffle buffer smaller", "or fill it bit by bit, or make epochs longer")],
+        f"In each epoch a worker takes {duration(longer_ns)} longer for its first batch than for "
+        f"others: {says}.",
+        [do],
         cost=found[1],
+    )
+
+
+def sooner(c: Context, ns: float) -> Change:
+    """Each epoch starts, or ends, so much sooner."""
+    starts, length = c.gap.starts, length_of_epochs(c.run)
+    if starts is None or not length:
+        return Change()
+    return Change({"starts": max(1 - ns / max(starts.value * length, 1.0), 0.0)})
+
+
+@rule("epoch ends", source="the waits that end epochs, compared with whole epochs", of=STARTS)
+def epoch_ends(c: Context) -> Finding | None:
+    """Every epoch ends with a long wait, after which no batch comes.
+
+    Shown by such waits that are 5% of the time.
+    """
+    waits_ns = [wait_ns for wait_ns in ends_ns(c.run).values() if wait_ns is not None]
+    rest_ns = _rest_of_epoch_ns(c)
+    if len(waits_ns) <= 1 or rest_ns is None:
+        raise Skip("fewer than two epochs were served to their ends")
+    mean_ns, name = float(np.mean(waits_ns)), c.setting("persistent_workers")
+    firsts_ns = first_waits(c.run).wait_ns
+    cost = mean_ns / (mean_ns + rest_ns + (float(firsts_ns.mean()) if len(firsts_ns) else 0.0))
+    if c.gap.starts is not None:
+        cost = min(cost, c.gap.share("epoch starts"))
+    if cost < MATTERS:
+        return None
+    (line, call), does = seen_at(c.run, "end"), "end"
+    what, place, because = "do less in the dataset after its last sample", None, ""
+    if line is not None:
+        does, place = f"are in {line.name}", line.place
+        what = f"do less at the end of {line.function}"
+        if call is not None and THREADS.fullmatch(call.function):
+            does = f"wait for threads of their own in {call.name}"
+            what = f"end the threads of {line.function} with its last sample"
+            because = "they may still be at work for samples that were served already"
+    do: Set | Do = Do(what, because, place, sooner(c, mean_ns))
+    if line is None and c.loader.sampler and c.loader.persistent_workers is False and name:
+        do = Set(name, False, True, "they then end once, not in each epoch", LIVE_ON)
+    return Finding(
+        f"Each epoch ends with a wait of {duration(mean_ns)}, {share(cost)} of its time, after its "
+        f"last batch: its workers {does}.",
+        [do],
+        cost=cost,
     )
 
 
@@ -282,7 +346,7 @@ def slow_first_batch(c: Context) -> Finding | None:
             is_noticed = is_noticed or (lost >= LARGE and cost >= max(LARGE * lost, MATTERS))
         if part < LARGE and not is_noticed:
             return None
-        later = (epoch_boundaries, worker_start, shuffle_buffer, sampler_start)
+        later = (epoch_boundaries, worker_start, first_batch, sampler_start)
         if any(map(c.found, later)) and first_ns < TWICE * waits_ns[1:].mean():
             return None
         batches = round(length_of_epochs(c.run) or 0)
@@ -291,6 +355,9 @@ def slow_first_batch(c: Context) -> Finding | None:
     if start is not None and start.begun_ns >= MOSTLY * start.wait_ns:
         do = _sending_less(c, first=True)
     because = "or find what else comes first: filling a shuffle buffer, imports in spawned workers"
+    line, _ = seen_at(c.run, "start")
+    if line is not None and start is not None and start.first_ns >= MOSTLY * start.wait_ns:
+        do = [Do(f"make {line.function} cheaper", "keep what it makes in a file", line.place)]
     return Finding(
         f"The first batch came after {duration(first_ns)}: {share(first_ns / max(run_ns, 1))} of "
         f"this run{of_epoch}. That happens once, and matters in short runs.",

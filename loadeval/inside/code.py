@@ -1,12 +1,11 @@
-"""What the lines of code that workers were in tell: what blocks them, and which work is slow."""
+"""What the lines of code that workers were in tell of what blocks them."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
 
-from loadeval.inside.stages import LibraryCall, Stages
+from loadeval.inside.stages import Stages
 
 FROM_DISK = 0.3
 """The disk blocks workers if at least this share of the bytes is read from it."""
@@ -22,33 +21,6 @@ THREADS = re.compile(r"(concurrent\.futures|queue|threading|multiprocessing\.poo
 """Functions in which a thread waits for others of its own process, by their full names."""
 MOSTLY = 0.5
 """A worker waits for its own threads where it is seen in these, or they compute, for so long."""
-
-
-MUCH_READ = 8.0
-"""Bytes read for each byte of a batch, from which on most of what is read is not used."""
-READ_BYTES_PER_NS = 0.1
-"""Who loads reads that fast, at least, if reading matters: 100 MB/s.
-
-An image is decoded at a tenth of that, counted in compressed bytes, and is cropped afterwards.
-"""
-AMPLIFIED = "far more is read than used"
-FORMATS = {
-    "a compressed archive is unpacked": r"numpy\.lib\.\w*npyio\w*\.(NpzFile\.)?__getitem__"
-    r"|(zlib|gzip|bz2|lzma)\..+|zipfile\b.*\.(ZipExtFile\..+|ZipFile\.(read|open))",
-    "a row of a table is selected": r"pandas\.core\.indexing\..+|pandas\..*\.(DataFrame|Series)\."
-    r"(__getitem__|xs|iterrows|itertuples|query)",
-    "a tensor is built from Python objects": r"(torch\.)?(as_)?tensor",
-    "text is parsed": r"(json|csv|ast|yaml|xml|pandas\.io)\..+",
-    "a part of a columnar file is read": r"pyarrow\.(parquet|feather|dataset)\b.*\.(read|read_\w+|"
-    r"to_table)|(.+\.)?(to_pandas|to_pylist|read_row_groups?|get_batch)",
-    "a chunked array is read": r"h5py\..*\b(dataset|Dataset)\..+|zarr\..+",
-    "a file with an index is opened": r"h5py\..*\b(files|File)\..+|zipfile\b.*\.ZipFile\.__init__"
-    r"|tarfile\..+|pyarrow\.parquet\..*\bParquetFile\.__init__|lmdb\.open|sqlite3\.connect",
-}
-"""Functions that read data in a form that is slow sample by sample, by their full names.
-
-Until Python 3.10 a method has no name of its class. The first form that fits counts.
-"""
 
 
 def blockage(stages: Stages, workers: int, blocked: float) -> Literal["lock", "disk", "other"]:
@@ -94,39 +66,3 @@ def computing_threads(stages: Stages) -> float:
         return 0.0
     share = min((stages.other_cpu_ns or 0.0) / blocked_ns, 1.0)
     return share if share >= MOSTLY else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class SlowFormat:
-    """A form of the data, of FORMATS or AMPLIFIED, that takes a `share` of fetch and collate.
-
-    `name` is the line of the program, and what it calls: `data.py:31 __getitem__ > json.loads`.
-    `amplification` is how many bytes are read for one of a batch; None where that is not known.
-    """
-
-    form: str
-    name: str
-    share: float
-    amplification: float | None
-
-
-def slow_format(stages: Stages, batch_bytes: float | None, least_share: float) -> SlowFormat | None:
-    """The form of the data that takes `least_share` of loading or more; None where none does."""
-    calls: dict[str, list[LibraryCall]] = {}
-    for call in stages.calls:
-        forms = (form for form, names in FORMATS.items() if re.fullmatch(names, call.function))
-        calls.setdefault(next(forms, ""), []).append(call)
-    calls.pop("", None)
-    shares = {form: sum(call.share for call in of_form) for form, of_form in calls.items()}
-    most = max(shares, key=shares.__getitem__, default="")
-    read, line = stages.read_bytes, stages.line
-    amplification = read / batch_bytes if read is not None and batch_bytes else None
-    if most and shares[most] >= least_share:
-        return SlowFormat(most, calls[most][0].name, shares[most], amplification)
-    if read is None or amplification is None or line is None or line.share < least_share:
-        return None
-    is_fast = read >= READ_BYTES_PER_NS * (stages.fetch_ns + stages.collate_ns)
-    if amplification < MUCH_READ or not is_fast:
-        return None
-    share = line.share * (1 - 1 / amplification)
-    return SlowFormat(AMPLIFIED, line.name, share, amplification)

@@ -8,7 +8,7 @@ no later wait. Without workers the training process does it all, and pickles not
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -421,20 +421,57 @@ def looks(run: Run, fetch_ns: float, collate_ns: float) -> list[tuple[str, str, 
     is seen more often than one that keeps it. All looks count the same where stages are not known.
     """
     took_ns, total_ns = {"fetch": fetch_ns, "collate": collate_ns}, fetch_ns + collate_ns
+    # Where each batch is a worker's first of an epoch, its lines are those of any batch.
+    code = [each for each in run.code if each.stage not in ("start", "end")] or run.code
     counts = Counter[str | None]()
-    for samples in run.code:
+    for samples in code:
         counts[samples.stage] += sum((*samples.running.values(), *samples.blocked.values()))
     total, seen = max(counts.total(), 1), []
-    for samples in run.code:
-        stage, of_stage = samples.stage, counts[samples.stage]
+    for samples in code:
+        stage_ns, of_stage = took_ns.get(samples.stage or ""), counts[samples.stage]
         each = 1 / total
-        if stage and of_stage and total_ns:
-            each = took_ns[stage] / total_ns / of_stage
+        if stage_ns is not None and of_stage and total_ns:
+            each = stage_ns / total_ns / of_stage
         for kind in ("running", "blocked", "calls"):
             for spot, count in getattr(samples, kind).items():
                 place, _, more = spot.partition(CALLS)
                 seen.append((kind, place, more, count * each))
     return seen
+
+
+def first_ns(run: Run) -> dict[tuple[int, int], float]:
+    """How much longer a worker takes for its first batch of an epoch than for others, in ns.
+
+    By epoch and worker. It counts from when the worker could begin: when it had started, or the
+    epoch was asked for. Empty where no other batches were seen.
+    """
+    times = run.stages.take((run.stages.fetch_ns >= 0) & (run.stages.fetch_start_ns != UNKNOWN))
+    is_first = times.batch < max(run.loader.workers or 0, 1)
+    if is_first.all():
+        return {}
+    usual_ns, firsts_ns = (
+        float(np.median(times.fetch_ns[~is_first])),
+        dict[tuple[int, int], float](),
+    )
+    ready_ns = {
+        (each.epoch, each.worker): each.ready_ns + each.init_ns for each in run.worker_starts
+    }
+    for epoch, own in times.take(is_first).by("epoch"):
+        for worker, began_ns, took_ns in zip(
+            own.worker.tolist(), own.fetch_start_ns.tolist(), own.fetch_ns.tolist(), strict=True
+        ):
+            asked_ns = began_ns if worker == UNKNOWN else min(int(own.requested_ns[0]), began_ns)
+            could_ns = ready_ns.get((epoch, worker), asked_ns)
+            longer_ns = max(began_ns + took_ns - could_ns - usual_ns, 0.0)
+            firsts_ns.setdefault((epoch, worker), longer_ns)
+    return firsts_ns
+
+
+def seen_at(run: Run, stage: Literal["start", "end"]) -> tuple[CodeLine | None, LibraryCall | None]:
+    """Where workers were seen most as epochs start, or end, and what they called; None is not."""
+    code = tuple(each for each in run.code if each.stage == stage)
+    seen = looks(replace(run, code=code), 0.0, 0.0)
+    return next(iter(_code(seen)), None), next(iter(_calls(seen)), None)
 
 
 Tally = defaultdict[str, float]

@@ -132,7 +132,7 @@ class HangWatch:
         if any(each.pid not in hangs for each in unsaid):
             return None  # it has ended, or got a batch meanwhile
         ranks = tuple(hangs.values())
-        hang = hang_of_job(ranks, max(each.world_size for each in involved))
+        hang = hang_of_job(ranks, max(each.world_size for each in involved), self._over())
         is_short = hang.cause == "step" and hang.silent_ns <= trainings[hang.training].long_step_ns
         was_said = all(self._said.get(each.pid, (-1,))[0] == each.batches for each in involved)
         if is_short or (was_said and not hang.is_hang):
@@ -141,6 +141,17 @@ class HangWatch:
             was_hang = self._said.get(each.pid) == (each.batches, True)
             self._said[each.pid] = each.batches, hang.is_hang or was_hang
         return Found(hang, ranks, self._written(ranks, stacks))
+
+    def _over(self) -> dict[int, int]:
+        """The batches of each rank that is within no epoch, whether its process goes on or not."""
+        runs = [followed.run for followed in self._logs.values()]
+        served = [(run.environment.get("rank"), run) for run in runs if run.so_far.batches]
+        goes_on = {rank for rank, run in served if run.is_open}
+        return {
+            rank: sum(run.so_far.batches for each, run in served if each == rank)
+            for rank, _ in served
+            if isinstance(rank, int) and rank not in goes_on
+        }
 
     def _trainings(self, now_s: float) -> dict[int, Training]:
         """The processes of this machine that go on, by what their logs say."""

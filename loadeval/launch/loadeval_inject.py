@@ -35,7 +35,9 @@ ENOUGH_MARK = ".enough"
 """An empty file in that folder, which the command makes: no new pair of blocks is to begin."""
 ENDED_MARK = ".ended"
 """An empty file in that folder, which the command makes before it ends the program by SIGINT."""
-MARKS = (PYTHON_MARK, FAILED_MARK, REFUSED_MARK, ENOUGH_MARK, ENDED_MARK)
+ERROR_MARK = ".error"
+"""A file in that folder: the error that ended the program."""
+MARKS = (PYTHON_MARK, FAILED_MARK, REFUSED_MARK, ENOUGH_MARK, ENDED_MARK, ERROR_MARK)
 
 said: set[str] = set()
 """What `failed` has already said. A program may fail again in each epoch."""

@@ -26,6 +26,7 @@ from loadeval.data.log import REMOVED, why
 from loadeval.data.redaction import SALT, placeholder, run_salt, share_salt
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.evaluator import LoaderEvaluator, Measurement, place_among_ranks
+from loadeval.launch.ended import note
 from loadeval.launch.folder import claimed_name
 from loadeval.launch.loadeval_inject import ENDED_MARK, ENOUGH_MARK, REFUSED_MARK, failed
 from loadeval.launch.settings import RunSettings, override
@@ -279,6 +280,10 @@ class Session:
         """Finish the logs. In a forked child, whose logs they are not, nothing happens."""
         if os.getpid() != self._pid:
             return
+        error = getattr(sys, "last_value", None)  # which nothing has caught, and ends the program
+        if self.of_command and error is not None:
+            with suppress(Exception):  # it ends as it would have ended
+                note(self.folder, error)
         atexit.unregister(self.close)
         if self._gave_salt:
             os.environ.pop(SALT, None)

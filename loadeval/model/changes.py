@@ -21,7 +21,8 @@ class Change:
     """What is changed: changes add up with `+`.
 
     `settings` are those of the loader, `num_workers`, `prefetch_factor`, `in_order`, `batch_size`
-    and `persistent_workers`, and the `cpus` that training and its workers share; these are then
+    and `persistent_workers`, the share that is left of what epochs take to start and end, `starts`,
+    and the `cpus` that training and its workers share; these are then
     used by no others, unless `others_cpus` says how many. `costs` makes other columns of what
     batches take, see `costs.py`, or tells of parts by their names how many times as fast they
     become.

@@ -31,7 +31,14 @@ from loadeval.errors import UsageError
 from loadeval.estimate.cpus import Cpus
 from loadeval.inside.code import computing_threads
 from loadeval.inside.lanes import loaded
-from loadeval.inside.stages import Stages, looks, slow_rows, split_of, typical_sample_ns
+from loadeval.inside.stages import (
+    Stages,
+    first_ns,
+    looks,
+    slow_rows,
+    split_of,
+    typical_sample_ns,
+)
 from loadeval.model.simulate import MOST_BATCHES
 
 WORK = ("cpu_ns", "run_queue_ns", "blocked_ns", "read_ns")
@@ -248,10 +255,20 @@ def settings_of(run: Run, use: Cpus) -> dict[str, Any]:
 
 
 def start_ns(run: Run) -> float:
-    """What starting and initialising a worker takes: measured, or for a process like the run's."""
-    taken_ns = defaultdict[int, list[int]](list)
+    """What a worker takes to start, to be initialised, and to do what it does for its first batch.
+
+    That is measured, or for a process like the run's. What a stream does first it does in each
+    epoch, whether its worker has just started or not.
+    """
+    first = {} if run.loader.sampler is None else first_ns(run)
+    looked_into = {epoch for epoch, _ in first}
+    taken_ns = defaultdict[int, list[float]](list)
     for start in run.worker_starts:
-        taken_ns[start.epoch].append(start.ready_ns - start.start_ns + start.init_ns)
+        if start.epoch in looked_into or not first:
+            longer_ns = first.get((start.epoch, start.worker), 0.0)
+            taken_ns[start.epoch].append(
+                start.ready_ns - start.start_ns + start.init_ns + longer_ns
+            )
     if taken_ns:
         slowest_ns = [max(of_epoch) for of_epoch in taken_ns.values()]
         return float(np.median(slowest_ns)) / (run.loader.workers or 1)

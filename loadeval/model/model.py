@@ -463,6 +463,7 @@ class Model:
             fetch_ns = float(of.work_of(self.costs).mean())
             more_ns += fetch_ns if fetch_ns <= workers * self._ideal_ns else self._ideal_ns
         starts_ns = 0.0 if self.gap.starts is None else self.gap.starts.value
+        starts_ns *= change.settings.get("starts", 1.0)
         return float(max(starts_ns + more_ns / length, min(starts_ns, 0.0)))
 
 

@@ -366,6 +366,28 @@ class Busy(Dataset[int]):
         return index
 
 
+class Framed(IterableDataset[int]):
+    """Pure Python for a while before its first sample, and after its last."""
+
+    def __iter__(self) -> Iterator[int]:
+        self.open()
+        return self.samples()
+
+    def samples(self) -> Iterator[int]:
+        yield from range(4)
+        self.close()
+
+    def open(self) -> None:
+        end = time.thread_time() + 0.3
+        while time.thread_time() < end:
+            pass
+
+    def close(self) -> None:
+        end = time.thread_time() + 0.3
+        while time.thread_time() < end:
+            pass
+
+
 class Greedy(Dataset[int]):
     """Keeps Python's lock most of the time, and gives it up elsewhere."""
 

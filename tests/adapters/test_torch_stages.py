@@ -244,7 +244,21 @@ def test_a_line_is_seen_in_its_stage() -> None:
         for place in (*sampled.running, *sampled.blocked)
     }
     assert {stage for stage, function in seen if function.startswith("slowly")} == {"collate"}
-    assert {stage for stage, function in seen if function.startswith("Busy")} == {"fetch"}
+    assert {stage for stage, function in seen if function.startswith("Busy")} == {"start", "fetch"}
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_lines_are_seen_as_epochs_start_and_end(persistent: bool) -> None:
+    """What a stream does when it is asked for an epoch, and after its last sample."""
+    loader = DataLoader(some.Framed(), batch_size=2, num_workers=1, persistent_workers=persistent)
+    seen = {
+        (sampled.stage, place.partition(" ")[2])
+        for sampled in recorded(loader, epochs=2).code
+        for place in (*sampled.running, *sampled.blocked)
+    }
+    told = {stage: {function for at, function in seen if at == stage} for stage, _ in seen}
+    assert told["start"] >= {"Framed.open"}
+    assert told["end"] == {"Framed.close"}
 
 
 def test_lines_of_code_are_told_without_workers() -> None:

@@ -263,6 +263,27 @@ def test_of_several_ranks_the_one_that_others_wait_for() -> None:
     assert hang_of_job([waits, waits], 2) is waits
 
 
+def test_a_rank_that_has_no_more_batches() -> None:
+    """Whether its process goes on or not; one that had as many is none that is waited for."""
+    waits = replace(collective(), rank=0, batches=11)
+    hang = hang_of_job([waits], 2, over={1: 10})
+    assert (hang.cause, hang.is_hang) == ("uneven", True)
+    assert headline(hang) == (
+        "rank 0: no batch for 33 s: training waits in all_reduce for a rank that has no more "
+        "batches: rank 1 had 10 batches, and this one 11"
+    )
+    assert hang_of_job([waits, waits], 2, over={1: 11}) is waits
+
+
+@pytest.mark.parametrize("variable", ["<coroutine at 0x7f8f>", "<_UnixSelectorEventLoop at 0x7f>"])
+def test_an_event_loop_whose_thread_was_lost_by_a_fork(variable: str) -> None:
+    sync = frame("Client.sync", "/home/me/client.py", 9, work=variable)
+    hang = of_worker(fetching(CONDITION, sync, READ), "futex")
+    assert (hang.cause, hang.line) == ("forked loop", "client.py:9 Client.sync")
+    other = frame("Client.sync", "/home/me/client.py", 9, work="<Task at 0x7f8f>")
+    assert of_worker(fetching(CONDITION, other, READ), "futex").cause == "forked thread"
+
+
 def test_ranks_that_were_not_looked_at_may_come() -> None:
     hang = hang_of_job([collective()], 2)
     assert (hang.cause, hang.collective, hang.is_hang) == ("step", "all_reduce", False)

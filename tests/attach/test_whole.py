@@ -138,7 +138,8 @@ def said_of(name: str) -> str:
         )
         for rank, (_, looks) in enumerate(trainings)
     ]
-    found = Found(hang_of_job(hangs), tuple(hangs), Path("hang-1.txt"))
+    over = {1: 10} if len(hangs) > 1 else {}
+    found = Found(hang_of_job(hangs, over=over), tuple(hangs), Path("hang-1.txt"))
     return "\n".join([f"# {name}", *hang_lines(found, 89), *map(no_batch_came, hangs), "", ""])
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from loadeval.data.columns import Columns
+from loadeval.data.lines import CodeSamples
 from loadeval.findings.engine import diagnose
 from tests.findings import told
 from tests.runs.looked_into import code, looked_into
@@ -40,6 +41,7 @@ def test_slow_transform() -> None:
         ("ImageFile.load", "decode images faster: 75.0% of loading"),
         ("Image.resize", "resize faster: 75.0% of loading"),
         ("Path.glob", "list the folder once, in __init__: 75.0% of loading"),
+        ("json.loads", "make Photos.read twice as fast: 75.0% of loading"),
         ("parse", "make Photos.read twice as fast: 75.0% of loading"),
     ],
 )
@@ -52,6 +54,24 @@ def test_slow_fetch(leaf: str, do: str) -> None:
         "make Photos.find twice as fast: 25.0% of loading",
         WORKERS,
     )
+
+
+def test_a_function_that_calls_others_has_the_remedy() -> None:
+    """Not the one in which it mostly is."""
+    at = "data.py:31 Photos.read"
+    seen = (
+        CodeSamples(0, {f"{at} > _Selector.select": 75}, {}, {f"{at} > pathlib.Path.glob": 75}),
+    )
+    run = looked_into(environment=FOUR, seen=seen, fetch=100)
+    assert told("slow fetch", run)[1] == "list the folder once, in __init__: 100.0% of loading"
+
+
+@pytest.mark.parametrize(("opened", "rule"), [(0, "slow fetch"), (4, "data format")])
+def test_nothing_is_to_be_opened_once_that_is_open(opened: int, rule: str) -> None:
+    at = "data.py:31 Photos.read"
+    seen = (CodeSamples(0, {at: 75}, {}, {f"{at} > h5py._hl.files.File.__init__": 75}),)
+    run = looked_into(environment=FOUR, seen=seen, fetch=100, opened_files=opened)
+    assert rule in {each.rule for each in diagnose(run).findings}
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from loadeval.data.columns import Columns
-from loadeval.data.lines import OperatorTimes
+from loadeval.data.lines import CodeSamples, EpochEnd, OperatorTimes
 from loadeval.findings.engine import diagnose
-from tests.builder import MS, alternating, logged, run_of, steps
+from tests.builder import MS, alternating, logged, looked_into, run_of, stage_rows, steps
 from tests.estimate.test_metrics import padded
 from tests.findings import told
 from tests.runs.given import cores_read
 from tests.runs.looked_into import looked_into as simulated
 from tests.runs.tables import replace
+
+if TYPE_CHECKING:
+    from loadeval.data.run import Run
 
 TWO, FOUR, EIGHT = ({"cpus_usable": count, "cpus": count} for count in (2, 4, 8))
 LIVE_ON = "persistent_workers False -> True"
@@ -144,6 +147,62 @@ def test_epoch_boundaries() -> None:
         assert told("epoch boundaries", run) == (says, do)
     others = diagnose(run_of(first, mode="log", length=20)).findings
     assert [each.sure for each in others if each.rule == "epoch boundaries"] == [False]
+
+
+OPEN, DRAINS = "data.py:42 Entries.open", "data.py:50 Shards.__iter__"
+
+
+def epochs_of_slow_first_batches(**known: Any) -> Run:
+    """Of four epochs, in each of which worker 0 takes 300 ms for its first batch, others 5 ms."""
+    first = CodeSamples(0, {OPEN: 90, "data.py:31 read": 9}, {}, {}, "start")
+    code = (first, CodeSamples(0, {"data.py:31 read": 9}, {}, {}, "fetch"))
+    epochs, begin_ms = list[Columns](), 0.0
+    for epoch in range(4):
+        fetch_ms = np.where(np.arange(20) == 0, 300, 5)
+        rows = stage_rows(fetch_ms, step_ms=10, epoch=epoch, begin_ms=begin_ms)
+        begin_ms = rows.delivered_ns[-1] / MS + 10
+        epochs.append(rows)
+    return looked_into(*epochs, code=code, length=20, **known)
+
+
+@pytest.mark.parametrize(
+    ("loader", "do"),
+    [
+        ({"sampler": "RandomSampler", "persistent_workers": False}, LIVE_ON),
+        ({"sampler": None, "persistent_workers": False}, "make Entries.open twice as fast"),
+    ],
+)
+def test_first_batches_of_workers(loader: dict[str, Any], do: str) -> None:
+    """Workers that stay keep what they have opened; a stream begins anew in each epoch."""
+    said = told("workers' first batch", epochs_of_slow_first_batches(**loader))
+    assert said[:2] == (
+        (
+            "In each epoch a worker takes 295 ms longer for its first batch than for others: the "
+            f"dataset is then mostly in {OPEN}."
+        ),
+        do,
+    )
+
+
+def test_ends_of_epochs() -> None:
+    """Workers are where they were seen after the last batch; what else they do is not known."""
+    code = CodeSamples(0, {}, {f"{DRAINS} > futex": 9}, {}, "end")
+    threads = {f"{DRAINS} > concurrent.futures._base.Executor.__exit__": 9}
+    ends = tuple(EpochEnd(epoch, "exhausted", None, 100 * MS) for epoch in range(4))
+    epochs = [steps("real", [10] + [0] * 19, 10, epoch=epoch) for epoch in range(4)]
+    run = run_of(epochs, mode="log", length=20, ends=ends)
+    says = "Each epoch ends with a wait of 100 ms, 32.3% of its time, after its last batch"
+    for seen, does, do in (
+        ((), "end", "do less in the dataset after its last sample"),
+        ((code,), f"are in {DRAINS}", "do less at the end of Shards.__iter__"),
+        (
+            (replace(code, calls=threads),),
+            f"wait for threads of their own in {next(iter(threads))}",
+            "end the threads of Shards.__iter__ with its last sample",
+        ),
+    ):
+        assert told("epoch ends", replace(run, code=seen)) == (f"{says}: its workers {does}.", do)
+    assert told("epoch ends", run_of(epochs, mode="log", length=20)) == ()
 
 
 # The run as a whole

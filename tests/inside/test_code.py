@@ -1,4 +1,4 @@
-"""What lines of code tell: what blocks workers, and data in forms that are slow to read."""
+"""What lines of code tell of what blocks workers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval.data.lines import CodeSamples
-from loadeval.inside.code import (
-    awaits_threads,
-    blockage,
-    computing_threads,
-    slow_format,
-)
+from loadeval.inside.code import awaits_threads, blockage, computing_threads
 from loadeval.inside.stages import stages
 from tests.builder import MS, looked_into, stage_rows
 
@@ -82,51 +77,3 @@ def test_threads_of_a_worker_compute_while_it_waits_for_them() -> None:
         assert computing_threads(result) == expected
         assert awaits_threads(result) is (expected > 0)
     assert computing_threads(seen({"": 20}, {"sk_wait_data": 80}, other_cpu_ns=MS, **times)) == 0
-
-
-@pytest.mark.parametrize(
-    ("function", "form"),
-    [
-        ("numpy.lib._npyio_impl.NpzFile.__getitem__", "a compressed archive is unpacked"),
-        ("zipfile.ZipFile.read", "a compressed archive is unpacked"),
-        ("pandas.core.indexing._LocationIndexer.__getitem__", "a row of a table is selected"),
-        ("torch.tensor", "a tensor is built from Python objects"),
-        ("json.loads", "text is parsed"),
-        ("pyarrow.parquet.core.ParquetFile.read_row_group", "a part of a columnar file is read"),
-        ("h5py._hl.dataset.Dataset.__getitem__", "a chunked array is read"),
-        ("h5py._hl.files.File.__init__", "a file with an index is opened"),
-    ],
-)
-def test_functions_tell_the_form_of_the_data(function: str, form: str) -> None:
-    found = slow_format(seen({"": 100}, calls={function: 90}), None, 0.4)
-    assert found is not None
-    assert (found.form, found.name, found.share) == (form, f"{LINE} > {function}", 0.9)
-
-
-@pytest.mark.parametrize(
-    ("calls", "is_slow"),
-    [
-        ({"json.loads": 39}, False),
-        ({"json.loads": 21, "csv.DictReader.__next__": 20}, True),  # of one form
-        ({"PIL.Image.Image.convert": 90}, False),
-    ],
-)
-def test_a_form_is_slow_that_takes_much_of_loading(calls: dict[str, int], is_slow: bool) -> None:
-    assert (slow_format(seen({"": 100}, calls=calls), None, 0.4) is not None) is is_slow
-
-
-@pytest.mark.parametrize(
-    ("read_bytes", "batch_bytes", "times"),
-    [
-        (2_000_000, 100_000, 20),
-        (700_000, 100_000, None),  # not much more than is used
-        (-1, 100_000, None),
-    ],
-)
-def test_far_more_is_read_than_used(
-    read_bytes: int, batch_bytes: float | None, times: float | None
-) -> None:
-    found = slow_format(seen({"": 100}, read_bytes=read_bytes), batch_bytes, 0.4)
-    assert (found and found.amplification) == times
-    if found:
-        assert (found.form, found.share) == ("far more is read than used", 0.95)

@@ -11,6 +11,7 @@ import pytest
 
 from loadeval.launch.hangs import HangWatch
 from tests.attach.seen import (
+    PACKAGES,
     READ,
     fetching,
     frame,
@@ -170,6 +171,20 @@ def test_a_step_that_takes_far_longer_than_any_before(
     found = Watched(path).see(STEP).after(31)
     assert (found is not None) is is_said
     assert found is None or (found.hang.cause, found.hang.is_hang) == ("step", False)
+
+
+def test_a_rank_whose_process_is_gone_had_fewer_batches(tmp_path: Path) -> None:
+    all_reduce = frame("all_reduce", f"{PACKAGES}/torch/distributed/distributed_c10d.py")
+    going_on(tmp_path / "rank0.jsonl", rank=0, world_size=2)
+    ended = {"rank": 1, "world_size": 2, "pid": 2**22 + 1, "batches": 20, "ended": True}
+    going_on(tmp_path / "rank1.jsonl", **ended)
+    waits = observed(HERE, (all_reduce, frame("backward", line=40)), "futex", parent=1)
+    found = Watched(tmp_path).see(waits).after(31)
+    assert found is not None
+    assert (found.hang.cause, found.hang.says.rpartition(": ")[2]) == (
+        "uneven",
+        "rank 1 had 20 batches, and this one 30",
+    )
 
 
 def test_the_batches_of_any_loader_of_a_process_count(tmp_path: Path) -> None:

@@ -49,7 +49,11 @@ Seen = tuple[str, str, str]
 
 
 class Activity:
-    """What is fetched now: by which thread, 0 for none, and in which stage."""
+    """What is fetched now: by which thread, 0 for none, and in which stage.
+
+    That is "start" for all that comes before the first batch of an epoch, then "fetch" and
+    "collate".
+    """
 
     def __init__(self) -> None:
         self.thread, self.stage = 0, "fetch"
@@ -63,12 +67,12 @@ class CodeSampler:
     called. A stage counts by itself, for its share of the time is known from clocks: a thread that
     gives up Python's lock is seen more often than one that keeps it.
 
-    `until` is the code of the frame that calls what is looked at. `in_training` tells that the
+    `until` has the code of the frames that call what is looked at. `in_training` tells that the
     process is the one that trains: there it looks less often, and does not make others give up
     Python's lock earlier.
     """
 
-    def __init__(self, activity: Activity, until: CodeType, *, in_training: bool = False) -> None:
+    def __init__(self, activity: Activity, *until: CodeType, in_training: bool = False) -> None:
         self.is_started = False
         self._activity, self._until, self._in_training = activity, until, in_training
         self._counts: Counter[Seen] = Counter()
@@ -89,6 +93,12 @@ class CodeSampler:
         for place in taken:
             del self._untold[place]
         return taken
+
+    def ended(self) -> dict[Seen, int]:
+        """Where it was since the last call, which the end of an epoch has turned out to be."""
+        counts, self._counts = self._counts, Counter()
+        seen = counts.copy().most_common(AT_ONCE)
+        return {("end", kind, place): count for (_, kind, place), count in seen}
 
     def start(self, thread: int, native: int) -> None:
         """Begin to look at a thread: its identifier, and that of the kernel."""
@@ -151,7 +161,7 @@ class CodeSampler:
         """
         frame: FrameType | None = sys._current_frames().get(self._thread)  # noqa: SLF001 - the one way
         innermost = own = called = None
-        while frame is not None and frame.f_code is not self._until:
+        while frame is not None and frame.f_code not in self._until:
             path = frame.f_code.co_filename
             if not path.startswith(NOT_THEIRS):
                 innermost = innermost or frame

@@ -373,6 +373,9 @@ class WithWorkers(WatchedIterator):
         channel = self._channel
         known = None if channel is None else channel.take(channel.of_batch(idx), idx)
         start_ns, received_ns, pin_ns = self._pins.pop(idx, (start_ns, end_ns, None))
+        if known is not None and "fetch_ns" not in known:  # it is the end of a worker's epoch
+            self._unserved.append(known)
+            known = None
         if known is None:
             return {"received_ns": received_ns, "pin_ns": pin_ns}
         ready_ns = known["pickle_start_ns"] + known["pickle_ns"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing import queues
 from threading import get_ident, get_native_id
 from time import perf_counter_ns
 from typing import Any
 
-from torch.utils.data import Subset, get_worker_info
+from torch.utils.data import Subset, _DatasetKind, get_worker_info
 from torch.utils.data._utils import fetch
 
 from loadeval_adapters.torch_trace.channel import CLOSED, LOOKING, Channel, Guard, Record
@@ -40,6 +41,8 @@ UNEXPECTED = (
 )
 PLACE = "_loadeval_place"
 """Where a stream's fetcher keeps how many samples it has read."""
+HAS_BEGUN = "_loadeval_has_begun"
+"""Where a fetcher, of which each epoch has its own, keeps that it has made a batch."""
 LARGEST_INDEX = 2**62
 IN_THREADS = "the workers are threads: what they do is not timed"
 BEGIN_UNPICKLING = f"c{__name__}\nbegin_unpickling\n)R0".encode()
@@ -176,7 +179,8 @@ class Tracer:
         counts_calls: bool = False,
     ) -> None:
         self.activity = Activity()
-        self.code = CodeSampler(self.activity, Tracer.fetch.__code__, in_training=in_training)
+        until = Tracer.fetch.__code__, Tracer.fetcher.__code__
+        self.code = CodeSampler(self.activity, *until, in_training=in_training)
         self.guard = Guard(self._fail)
         self._transforms = Transforms(dataset, self.activity, in_training=in_training)
         self._who, self._note, self._in_training = who, note, in_training
@@ -207,6 +211,16 @@ class Tracer:
         self._note(f"{self._who} is not looked into any more ({why})")
         self.close()
 
+    def fetcher(self, torchs: Callable[..., Any], *of_dataset: Any) -> Any:
+        """What `torchs`, torch's own function, makes: it asks a stream's dataset for an epoch."""
+        if self._is_over or self.activity.thread:  # of a loader that the dataset itself reads
+            return torchs(*of_dataset)
+        self.activity.thread, self.activity.stage = get_ident(), "start"
+        try:
+            return torchs(*of_dataset)
+        finally:
+            self.activity.thread = 0
+
     def fetch(self, torchs: Fetch, fetcher: Any, index: Any) -> tuple[Any, Record | None]:
         """What `torchs`, torch's own fetch, returns, and what is known of it."""
         if self._is_over:
@@ -214,7 +228,7 @@ class Tracer:
         reading, known = Reading(fetcher, index, self.activity), Record()
         try:
             with self.guard:
-                self._begin(torchs, reading, known)
+                self._begin(torchs, fetcher, reading, known)
             start_ns = perf_counter_ns()
             batch = torchs(fetcher, reading if reading.is_by_sample else index)
             end_ns = perf_counter_ns()
@@ -230,7 +244,7 @@ class Tracer:
             known |= self._known_of(reading, start_ns, end_ns)
         return batch, known if "fetch_ns" in known else None
 
-    def _begin(self, torchs: Fetch, reading: Reading, known: Record) -> None:
+    def _begin(self, torchs: Fetch, fetcher: Any, reading: Reading, known: Record) -> None:
         """Put into place what times a batch."""
         if self._memory is not None:
             known |= self._memory.take()
@@ -238,7 +252,8 @@ class Tracer:
         if torchs in KNOWN:
             reading.begin()
         self._transforms.begin()
-        self.activity.thread, self.activity.stage = get_ident(), "fetch"
+        has_begun, vars(fetcher)[HAS_BEGUN] = vars(fetcher).get(HAS_BEGUN), True
+        self.activity.thread, self.activity.stage = get_ident(), "fetch" if has_begun else "start"
         if self._counter is not None and not self._transforms.is_sizing:
             self._counter.start(self._last_ns)  # once what is opened once is open
 
@@ -329,10 +344,13 @@ class Worker:
         self._looks()  # before the worker makes its fetcher
         for kind in FETCHERS:
             kind.fetch = self._looking(vars(kind)["fetch"])  # type: ignore[method-assign]
+        fetcher = partial(self._tracer.fetcher, _DatasetKind.create_fetcher)
+        _DatasetKind.create_fetcher = staticmethod(fetcher)  # type: ignore[method-assign]
+        self._tracer.code.start(*self._thread)  # a worker's first batch may be its longest
         pickler: Any = queues._ForkingPickler  # type: ignore[attr-defined]  # noqa: SLF001 - the one seam
         self._pickle, self._unpickle = pickler.dumps, pickler.loads
-        ours = {"dumps": staticmethod(self._dumps), "loads": staticmethod(self._loads)}
-        queues._ForkingPickler = type(pickler.__name__, (pickler,), ours)  # type: ignore[attr-defined]  # noqa: SLF001 - the one seam
+        methods = {"dumps": staticmethod(self._dumps), "loads": staticmethod(self._loads)}
+        queues._ForkingPickler = type(pickler.__name__, (pickler,), methods)  # type: ignore[attr-defined]  # noqa: SLF001 - the one seam
 
     def _looks(self) -> bool:
         """Whether somebody looks into this worker now."""
@@ -355,7 +373,11 @@ class Worker:
                     looks = self._looks()
             if idx is None or not looks:
                 return torchs(fetcher, index)
-            batch, known = self._tracer.fetch(torchs, fetcher, index)
+            try:
+                batch, known = self._tracer.fetch(torchs, fetcher, index)
+            except StopIteration:
+                self._known[idx] = {"code": self._tracer.code.ended()}
+                raise
             if known is not None:
                 self._known[idx] = known
             return batch
@@ -382,8 +404,6 @@ class Worker:
             known |= {"pickled_bytes": len(pickled), "worker": self._worker}
             idx, channel = message[0], self._channel
             channel.tell(channel.of_batch(idx), idx, known)
-            if not self._tracer.code.is_started:  # now that the queue has its thread
-                self._tracer.code.start(*self._thread)
         return pickled
 
 

@@ -1,0 +1,111 @@
+"""Why an error of its loader ended a program: one line beside its own traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loadeval.data.columns import Columns
+from loadeval.data.run import Run
+from loadeval.launch.ended import NO_FILES, SHARED_MEMORY
+from loadeval.launch.loadeval_inject import ERROR_MARK
+from loadeval.model.costs import mean_known
+from loadeval.probes.limits import counts, memory_limit
+from loadeval.words import counted, size
+
+SHM = "/dev/shm"  # noqa: S108 - where torch keeps what workers send
+DIED = re.compile(r"DataLoader worker \(pid\(?s?\)? *([\d, ]+)\) is killed by signal: ([\w ]+)")
+NO_SHARED_MEMORY = re.compile(
+    r"by signal: Bus error|(/torch_|shared memory|shm_open).*No space left"
+)
+NO_MEMORY = re.compile(r"can't allocate memory|Cannot allocate memory|\bMemoryError\b")
+
+
+def why_ended(folder: Path, runs: Sequence[Run]) -> str:  # noqa: PLR0911 - one for each cause
+    """Why the loader ended the program that wrote in `folder`; "" where that is not known.
+
+    `runs` are the logs of its loaders, the training loader's first.
+    """
+    noted = dict[str, Any]()
+    with suppress(OSError, ValueError):
+        noted = json.loads((folder / ERROR_MARK).read_text(encoding="utf-8"))
+    error, died = str(noted.get("error", "")), DIED.search(str(noted.get("error", "")))
+    if NO_SHARED_MEMORY.search(error):
+        return _shared_memory(*runs[:1])
+    if NO_FILES.search(error):
+        return _too_many_files(noted)
+    if "unpicklable" in noted:
+        return (
+            "workers that are not forked are sent the dataset, pickled, and "
+            f"{noted['unpicklable'] or 'something of it'} cannot be: define functions at the top "
+            "of a module, and make locks, files and connections in the worker, on first use, or "
+            "leave them out in __getstate__"
+        )
+    if NO_MEMORY.search(error):
+        return f"memory ran out{_memory(*runs[:1])}"
+    if died is None:
+        return ""
+    if died[2].startswith("Killed"):
+        return (
+            f"worker process {died[1]} was killed by SIGKILL, as the kernel does where memory runs "
+            f"out{_memory(*runs[:1])}"
+        )
+    return (
+        f"worker process {died[1]} died in compiled code ({died[2].strip()}): PYTHONFAULTHANDLER=1 "
+        "before the command prints in which line of the program"
+    )
+
+
+def _shared_memory(run: Run | None = None) -> str:
+    """What there is, what a batch takes, and what to do."""
+    known = ["what workers send lies there"]
+    with suppress(OSError):
+        holds = os.statvfs(SHM)
+        known.append(f"it holds {size(holds.f_blocks * holds.f_frsize)}")
+    batch_bytes = mean_known(run.steps.nbytes) if run is not None else None
+    if run is not None and batch_bytes and (ahead := run.loader.prefetch_depth):
+        known.append(
+            f"a batch takes {size(batch_bytes)}, and {counted(ahead, 'batch', 'batches')} loaded "
+            f"ahead {size(ahead * batch_bytes)}"
+        )
+    return (
+        f"{SHM} is full: {', '.join(known)}. Make it larger (docker run --shm-size=8g, or "
+        "--ipc=host), or take fewer workers, a smaller prefetch_factor or smaller batches"
+    )
+
+
+def _too_many_files(noted: dict[str, Any]) -> str:
+    """What the limit is, what is open most, and what to do."""
+    do = "open them once in each worker, or close them"
+    says = f"too many files are open: ulimit -n is {noted.get('limit')}"
+    for kind, count in noted.get("files", ()):
+        says += f", and {count} of the training process are {kind}"
+        if kind == SHARED_MEMORY:
+            do = (
+                "each tensor that a worker sent has one as long as it is kept: clone() what you "
+                "keep, or call torch.multiprocessing.set_sharing_strategy('file_system')"
+            )
+    return f"{says}; {do}"
+
+
+def _memory(run: Run | None = None) -> str:
+    """What is known of the memory at the end, and what to do."""
+    known, limit = [""], memory_limit()
+    if limit is not None and (kills := counts(limit[1] / "memory.events").get("oom_kill", 0)):
+        known.append(f"it has done so {counted(kills, 'time')} in this container")
+    for subject, name, words in (
+        ("machine", "memory_available_bytes", "{} were left when it was last read"),
+        ("workers", "pss_bytes", "the workers held {}"),
+    ):
+        read = ({} if run is None else run.readings).get(("host", subject), Columns({}))
+        values = read.get(name, np.empty(0))
+        known += [words.format(size(float(each))) for each in values[~np.isnan(values)][-1:]]
+    do = "take fewer workers, a smaller prefetch_factor or smaller batches, or keep less"
+    return f"{', '.join(known)}; {do}"

@@ -1,0 +1,101 @@
+"""What is known of library functions: data in forms that are slow to read, and what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadeval.findings.remedies import remedy_for, slow_format
+from tests.inside.test_code import LINE, seen
+
+
+@pytest.mark.parametrize(
+    ("function", "do"),
+    [
+        ("pathlib.Path.glob", "list the folder once, in __init__"),
+        ("os.scandir", "list the folder once, in __init__"),
+        ("copy.deepcopy", "copy only what changes"),
+        ("scipy.signal._signaltools.resample", "resample faster"),
+        ("torch.stack", "make one tensor, not one of each row"),
+        ("iternext", "keep the list of keys"),
+    ],
+)
+def test_functions_with_a_remedy(function: str, do: str) -> None:
+    remedy = remedy_for(function)
+    assert remedy is not None
+    assert (remedy.do, remedy.form) == (do, "")
+
+
+@pytest.mark.parametrize("function", ["", "train.decode", "scipy.signal.resample_poly"])
+def test_of_other_functions_nothing_is_known(function: str) -> None:
+    assert remedy_for(function) is None
+
+
+@pytest.mark.parametrize(
+    ("function", "amplification", "do"),
+    [
+        (
+            "tarfile._FileInFile.readinto",
+            20,
+            "read members as they come, or unpack the archive once",
+        ),
+        ("tarfile._FileInFile.readinto", 0.5, "store arrays uncompressed, mapped"),
+        ("gzip.GzipFile.seek", 20, "read members as they come, or unpack the archive once"),
+        ("tarfile.open", None, "open the file once in each worker, and keep it"),
+        ("torch.serialization.load", 20, "save clones of the views: torch.save(view.clone())"),
+        ("torch.serialization.load", 1, None),
+    ],
+)
+def test_what_is_read_tells_whether_it_is_read_in_order(
+    function: str, amplification: float | None, do: str | None
+) -> None:
+    """How many bytes are read for one that is handed out."""
+    remedy = remedy_for(function, amplification)
+    assert (remedy and remedy.do) == do
+
+
+@pytest.mark.parametrize(
+    ("function", "form"),
+    [
+        ("numpy.lib._npyio_impl.NpzFile.__getitem__", "a compressed archive is unpacked"),
+        ("zipfile.ZipFile.read", "a compressed archive is unpacked"),
+        ("pandas.core.indexing._LocationIndexer.__getitem__", "a row of a table is selected"),
+        ("torch.tensor", "a tensor is built from Python objects"),
+        ("json.loads", "text is parsed"),
+        ("pyarrow.parquet.core.ParquetFile.read_row_group", "a part of a columnar file is read"),
+        ("h5py._hl.dataset.Dataset.__getitem__", "a chunked array is read"),
+        ("h5py._hl.files.File.__init__", "a file with an index is opened"),
+    ],
+)
+def test_functions_tell_the_form_of_the_data(function: str, form: str) -> None:
+    found = slow_format(seen({"": 100}, calls={function: 90}), None, 0.4)
+    assert found is not None
+    assert (found.form, found.name, found.share) == (form, f"{LINE} > {function}", 0.9)
+
+
+@pytest.mark.parametrize(
+    ("calls", "is_slow"),
+    [
+        ({"json.loads": 39}, False),
+        ({"json.loads": 21, "csv.DictReader.__next__": 20}, True),  # of one form
+        ({"PIL.Image.Image.convert": 90}, False),
+    ],
+)
+def test_a_form_is_slow_that_takes_much_of_loading(calls: dict[str, int], is_slow: bool) -> None:
+    assert (slow_format(seen({"": 100}, calls=calls), None, 0.4) is not None) is is_slow
+
+
+@pytest.mark.parametrize(
+    ("read_bytes", "batch_bytes", "times"),
+    [
+        (2_000_000, 100_000, 20),
+        (700_000, 100_000, None),  # not much more than is used
+        (-1, 100_000, None),
+    ],
+)
+def test_far_more_is_read_than_used(
+    read_bytes: int, batch_bytes: float | None, times: float | None
+) -> None:
+    found = slow_format(seen({"": 100}, read_bytes=read_bytes), batch_bytes, 0.4)
+    assert (found and found.amplification) == times
+    if found:
+        assert (found.form, found.share) == ("far more is read than used", 0.95)
