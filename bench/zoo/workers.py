@@ -8,6 +8,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,17 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from bench.zoo.costs import burn, hashes
-from bench.zoo.programs import BATCHES, SAMPLES, STEP_MS, Program, Samples, Stream, Training, train
+from bench.zoo.programs import (
+    BATCHES,
+    SAMPLES,
+    STEP_MS,
+    Program,
+    Samples,
+    Stream,
+    Training,
+    of_this_worker,
+    train,
+)
 
 CPUS = len(os.sched_getaffinity(0))
 SIDE = 128
@@ -59,6 +70,14 @@ def augmented(
 ) -> Training:
     """A training with a sample in each batch, of a dataset or of a stream of it."""
     return train(kind(partial(sample_of, steps=steps), samples), batch_size=1, **options)
+
+
+class MadeByAll(Stream):
+    """Each worker makes all samples, and keeps its own: it divides them too late."""
+
+    def __iter__(self) -> Iterator[Any]:
+        own = of_this_worker(self.count)
+        yield from islice(map(self.read, range(self.count)), own.start, None, own.step)
 
 
 def spectrograms(_: Path, times: int, **options: Any) -> Training:
@@ -222,6 +241,16 @@ PROGRAMS = (
         augmented,
         {"steps": 1.0, "kind": Stream, "workers": 0},
         {"steps": 1.0, "kind": Stream},
+    ),
+    Program(
+        "a stream that every worker makes whole",
+        "samples thrown away",
+        "divide",
+        augmented,
+        {"steps": 1.0, "kind": MadeByAll},
+        {"steps": 0.35, "kind": Stream},
+        fixed={"steps": 1.0, "kind": Stream},
+        cpus=3,
     ),
     Program(
         "one worker for the work of two",

@@ -29,6 +29,7 @@ EventKind = Literal[
     "worker died",
     "within a step",
     "read in a thread",
+    "optimizer",
 ]
 Cause = Literal["exhausted", "broken off", "failed", "unmeasured"]
 
@@ -223,6 +224,8 @@ class StageTimes(_Line, frozen=True, tag="stages"):
     opened_files: Gaps = None
     connections: Gaps = None
     requests: Gaps = None
+    made: Gaps = None
+    fingerprint: Gaps = None
     slowest_ns: Gaps = None
     slowest_index: Gaps = None
     pickle_start_ns: Gaps = None
