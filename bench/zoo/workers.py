@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from bench.zoo.costs import burn, hashes
+from bench.zoo.costs import MS, burn, hashes
 from bench.zoo.programs import (
     BATCHES,
     SAMPLES,
@@ -78,6 +79,16 @@ class MadeByAll(Stream):
     def __iter__(self) -> Iterator[Any]:
         own = of_this_worker(self.count)
         yield from islice(map(self.read, range(self.count)), own.start, None, own.step)
+
+
+def fetched(_: Path, kind: Any) -> Training:
+    """A stream of samples that are each waited for, a step and a half."""
+
+    def read(index: int) -> torch.Tensor:
+        time.sleep(1.5 * STEP_MS * MS)
+        return torch.full((8,), index)
+
+    return train(kind(read, BATCHES), batch_size=1)
 
 
 def spectrograms(_: Path, times: int, **options: Any) -> Training:
@@ -246,11 +257,9 @@ PROGRAMS = (
         "a stream that every worker makes whole",
         "samples thrown away",
         "divide",
-        augmented,
-        {"steps": 1.0, "kind": MadeByAll},
-        {"steps": 0.35, "kind": Stream},
-        fixed={"steps": 1.0, "kind": Stream},
-        cpus=3,
+        fetched,
+        {"kind": MadeByAll},
+        {"kind": Stream},
     ),
     Program(
         "one worker for the work of two",

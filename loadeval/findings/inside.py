@@ -364,11 +364,12 @@ def thrown_away(c: Context) -> Finding | None:
     if not (c.run.stages.made > 0).any():
         raise Skip("which functions make the samples was not seen")
     thrown, workers, line = thrown_of(c), c.loader.workers or 0, c.stages.line
-    if not waits_for_workers(c) or thrown < MATTERS:
+    if not c.loses or thrown < MATTERS:
         return None
     do, because = "choose samples before they are made", "by their index, name or raw bytes"
     times, each = 1 / max(1 - thrown, FEW), ""
-    if c.loader.sampler is None and abs(times - workers) < FEW * workers:
+    counted = c.run.stages.take(c.run.stages.made > 0)
+    if c.loader.sampler is None and (counted.made == workers * counted.samples).all():
         do = "divide samples among the workers before they are made"
         because = "itertools.islice(raw, id, None, num_workers), of what is not decoded yet"
         each = f", as many as there are workers: each makes all, and keeps one in {workers}"

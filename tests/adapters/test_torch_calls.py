@@ -166,6 +166,10 @@ class Stream(IterableDataset[Any]):
     def of_parts(self, _: range, own: range) -> Iterator[Any]:
         yield from map(self.decode, own)
 
+    def of_augmented(self, all_of: range, _: range) -> Iterator[Any]:
+        for number in all_of:
+            yield self.decode(number) * torch.rand(30), torch.tensor([number, number + 1])
+
     def of_pairs(self, _: range, own: range) -> Iterator[Any]:
         yield from map(self.pair, own)
 
@@ -207,7 +211,7 @@ def test_samples_that_are_made_and_not_served(way: str, made: int) -> None:
 
 
 def test_workers_that_serve_the_same_samples_begin_with_the_same_fingerprints() -> None:
-    for way, alike in (("good_ones", True), ("parts", False)):
+    for way, alike in (("good_ones", True), ("augmented", True), ("parts", False)):
         (stages,) = looked_into(DataLoader(Stream(way), batch_size=4, num_workers=2))
         first, second = (
             stages.fingerprint[stages.worker == worker].tolist() for worker in range(2)

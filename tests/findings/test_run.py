@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from loadeval.data.columns import Columns
-from loadeval.data.lines import Event, OperatorTimes
+from loadeval.data.lines import CodeSamples, Event, OperatorTimes
 from loadeval.estimate.gap import gap
 from loadeval.estimate.steady import OPTIMIZER
 from loadeval.findings.engine import diagnose
-from tests.builder import MS, alternating, logged, run_of, steps
+from tests.builder import MS, alternating, logged, looked_into, run_of, stage_rows, steps
 from tests.estimate.test_metrics import padded
 from tests.findings import told
 from tests.runs.given import cores_read
@@ -297,6 +297,12 @@ def test_slow_validation() -> None:
         "num_workers 0 -> 2 for validation",
     )
     assert told("slow validation", training, validation=logged([0.1] * 60, 1)) == ()
+    seen = (CodeSamples(0, {"data.py:31 Photos.read": 9}, {}),)
+    with_workers = looked_into(stage_rows(30, 100, step_ms=1), code=seen)
+    assert told("slow validation", training, validation=with_workers) == (
+        "Of this run 37.9% is waiting for batches of validation.",
+        "make Photos.read twice as fast: 100% of loading, for validation",
+    )
     assert told("slow validation", training) == (
         "no validation loader was measured: `loadeval run -- COMMAND` measures it too",
     )
