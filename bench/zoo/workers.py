@@ -81,11 +81,11 @@ class MadeByAll(Stream):
         yield from islice(map(self.read, range(self.count)), own.start, None, own.step)
 
 
-def fetched(_: Path, kind: Any) -> Training:
-    """A stream of samples that are each waited for, a step and a half."""
+def fetched(_: Path, kind: Any, steps: float) -> Training:
+    """A stream of samples that are each waited for, as long as so many steps."""
 
     def read(index: int) -> torch.Tensor:
-        time.sleep(1.5 * STEP_MS * MS)
+        time.sleep(steps * STEP_MS * MS)
         return torch.full((8,), index)
 
     return train(kind(read, BATCHES), batch_size=1)
@@ -258,8 +258,9 @@ PROGRAMS = (
         "samples thrown away",
         "divide",
         fetched,
-        {"kind": MadeByAll},
-        {"kind": Stream},
+        {"kind": MadeByAll, "steps": 3.0},
+        {"kind": Stream, "steps": 1.5},
+        fixed={"kind": Stream, "steps": 3.0},
     ),
     Program(
         "one worker for the work of two",

@@ -301,7 +301,7 @@ def test_slow_validation() -> None:
     with_workers = looked_into(stage_rows(30, 100, step_ms=1), code=seen)
     assert told("slow validation", training, validation=with_workers) == (
         "Of this run 37.9% is waiting for batches of validation.",
-        "make Photos.read twice as fast: 100% of loading, for validation",
+        "make Photos.read twice as fast: 100.0% of loading, for validation",
     )
     assert told("slow validation", training) == (
         "no validation loader was measured: `loadeval run -- COMMAND` measures it too",
