@@ -137,7 +137,8 @@ class rule:  # noqa: N801 - it decorates functions
 
     What that costs is `of` these parts of the time lost. Findings of which the `turn` is first are
     undone before others, those by gain in its order, and the last ones have what is left. One of
-    no part finds work for nothing: its cost is its own, and what to do about it comes first.
+    no part finds what is beside it, or done for nothing: its cost is a share of the run, and what
+    to do about it comes first.
     """
 
     name: str
@@ -475,8 +476,8 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
                 continue
         told |= set(rules)
         actions.append(_action(c, do, rules, None))
-    for_nothing = {each.name for each in RULES.values() if not each.of}
-    actions.sort(key=lambda action: for_nothing.isdisjoint(action.findings))
+    beside = {each.name for each in RULES.values() if not each.of}
+    actions.sort(key=lambda action: beside.isdisjoint(action.findings))
     return actions, model.limit(done) if model is not None and reached > 1 else ""
 
 

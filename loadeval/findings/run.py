@@ -324,7 +324,11 @@ def shared_machine(c: Context) -> Finding | None:
     )
 
 
-@rule("slow validation", source="waits of the validation loader, beside the time of the whole run")
+@rule(
+    "slow validation",
+    source="waits of the validation loader, beside the time of the whole run",
+    of=(),
+)
 def slow_validation(c: Context) -> Finding | None:
     """Training waits long for the batches of validation.
 
@@ -358,4 +362,5 @@ def slow_validation(c: Context) -> Finding | None:
             for name in settings
             if (theirs := getattr(own, name)) != (ours := getattr(c.loader, name))
         },
+        cost=part,
     )
