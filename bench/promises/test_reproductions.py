@@ -6,6 +6,8 @@ What needs a CUDA device is not here.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader
 
-from bench.judge import compared
+from bench.judge import COMMAND, ROOT, compared
 from bench.zoo.costs import MS, Pause
 from bench.zoo.outside import CPUS, SEEN, Seen, Shuffling, keeping_outputs, keeping_samples
 from bench.zoo.programs import Samples, Training
@@ -49,8 +51,13 @@ def logged(training: Training, folder: Path, mode: str = "log", **options: Any) 
 @pytest.mark.parametrize("seen", SEEN, ids=lambda seen: seen.name)
 def test_the_fault_is_found(seen: Seen, tmp_path: Path) -> None:
     options = OFTEN if seen.cause == "shared machine" else {}
+    options = {**options, **({"stages": True} if seen.looks else {})}
     said = compared(logged(seen.make(), tmp_path, seen.mode, **options))
     assert seen.cause in {finding.rule for finding in said.findings}
+    if seen.healthy is not None:
+        (tmp_path / "healthy").mkdir()
+        said = compared(logged(seen.healthy(), tmp_path / "healthy", seen.mode, **options))
+        assert seen.cause not in {finding.rule for finding in said.findings}
 
 
 def test_too_slow_on_busy_cpus(tmp_path: Path) -> None:
@@ -101,3 +108,27 @@ def test_not_representative(tmp_path: Path) -> None:
     ]
     finding = compared(*logs).finding("not representative")
     assert "rank correlation with place in the epoch" in finding.facts
+
+
+@pytest.mark.parametrize(
+    ("program", "faulty", "healthy", "rule", "named"),
+    [
+        ("resuming", [], ["--by-indices"], "batches passed over", "The first 80 of 160 batches"),
+        ("validating", ["--slow"], [], "slow validation", "num_workers 0 -> 1 for validation"),
+        ("validating", ["--slow-with-worker"], [], "slow validation", "outside.py"),
+    ],
+)
+def test_the_fault_of_a_whole_program_is_found(
+    program: str, faulty: list[str], healthy: list[str], rule: str, named: str, tmp_path: Path
+) -> None:
+    """And not in its healthy twin."""
+    said = {}
+    for variant, arguments in (("faulty", faulty), ("healthy", healthy)):
+        logs = tmp_path / variant
+        python = (sys.executable, "-m", f"bench.zoo.{program}", *arguments)
+        command = [*COMMAND, "run", "--output", str(logs), "--", *python]
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}"}
+        subprocess.run(command, check=True, env=environment, cwd=tmp_path)
+        said[variant] = {finding.rule: finding.text for finding in compared(logs).findings}
+    assert named in said["faulty"][rule]
+    assert rule not in said["healthy"]

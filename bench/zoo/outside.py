@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from bench.zoo.costs import MS, Alone, Pause, Sleep
-from bench.zoo.programs import Samples, Training, nothing
+from bench.zoo.programs import Samples, Training, nothing, of_this_worker
 
 Times = Callable[[int], float] | float
 
@@ -29,12 +29,17 @@ CPUS = len(os.sched_getaffinity(0))
 
 @dataclass(frozen=True)
 class Seen:
-    """A training in which `cause` is found from outside the loader, in a run of that mode."""
+    """A training in which `cause` is found from outside the loader, in a run of that mode.
+
+    In its `healthy` twin, where there is one, it is not. It may be one that is looked into.
+    """
 
     name: str
     cause: str
     make: Callable[[], Training]
     mode: str = "log"
+    healthy: Callable[[], Training] | None = None
+    looks: bool = False
 
 
 def slow(count: int, ms: Times, step_ms: Times, epochs: int = 1, **options: Any) -> Training:
@@ -128,6 +133,21 @@ def keeping_samples(batches: int) -> Training:
     return Training(DataLoader(Samples(read, batches), num_workers=1), nothing)
 
 
+class Lines(IterableDataset[int]):
+    """The lines of some files, of which each worker reads its own, or all."""
+
+    def __init__(self, *, divided: bool) -> None:
+        self.divided = divided
+
+    def __iter__(self) -> Iterator[int]:
+        lines = range(400)
+        yield from lines[of_this_worker(len(lines)).start :: 2] if self.divided else lines
+
+
+def read_by_workers(*, divided: bool) -> Training:
+    return Training(DataLoader(Lines(divided=divided), batch_size=4, num_workers=2), Pause(4))
+
+
 def stalling(index: int) -> float:
     return 200 if index % 100 == 99 else 0
 
@@ -170,6 +190,13 @@ SEEN = (
         "one step saves a checkpoint",
         "outliers",
         lambda: Training(range(60), Pause(lambda number: 300 if number == 40 else 5)),
+    ),
+    Seen(
+        "a stream that every worker serves whole",
+        "samples served twice",
+        lambda: read_by_workers(divided=False),
+        healthy=lambda: read_by_workers(divided=True),
+        looks=True,
     ),
     Seen(
         "one worker more than CPUs", "oversubscription", lambda: slow(4, 0, 0, num_workers=CPUS + 1)

@@ -1,6 +1,7 @@
 """A training of three epochs, with validation after each; `--slow` makes that wait long.
 
-Validation has no workers, and in the slow one its samples take as long as those of training.
+Validation has no workers, and in the slow one its samples take as long as those of training. With
+`--slow-with-worker` it has one, as training has, and is as slow.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
     training = DataLoader(sleeping(120, 14), batch_size=1, num_workers=1)
     samples = (40, 14) if "--slow" in sys.argv else (20, 3)
-    validation = DataLoader(sleeping(*samples), batch_size=1)
+    has_worker = "--slow-with-worker" in sys.argv
+    samples = (40, 14) if has_worker else samples
+    validation = DataLoader(sleeping(*samples), batch_size=1, num_workers=int(has_worker))
     for _ in range(3):
         for batch in training:
             optimizer.zero_grad()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import lzma
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,18 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from bench.zoo.costs import burn, hashes
-from bench.zoo.programs import BATCHES, SAMPLES, STEP_MS, Program, Samples, Stream, Training, train
+from bench.zoo.costs import MS, burn, hashes
+from bench.zoo.programs import (
+    BATCHES,
+    SAMPLES,
+    STEP_MS,
+    Program,
+    Samples,
+    Stream,
+    Training,
+    of_this_worker,
+    train,
+)
 
 CPUS = len(os.sched_getaffinity(0))
 SIDE = 128
@@ -59,6 +71,24 @@ def augmented(
 ) -> Training:
     """A training with a sample in each batch, of a dataset or of a stream of it."""
     return train(kind(partial(sample_of, steps=steps), samples), batch_size=1, **options)
+
+
+class MadeByAll(Stream):
+    """Each worker makes all samples, and keeps its own: it divides them too late."""
+
+    def __iter__(self) -> Iterator[Any]:
+        own = of_this_worker(self.count)
+        yield from islice(map(self.read, range(self.count)), own.start, None, own.step)
+
+
+def fetched(_: Path, kind: Any, steps: float) -> Training:
+    """A stream of samples that are each waited for, as long as so many steps."""
+
+    def read(index: int) -> torch.Tensor:
+        time.sleep(steps * STEP_MS * MS)
+        return torch.full((8,), index)
+
+    return train(kind(read, BATCHES), batch_size=1)
 
 
 def spectrograms(_: Path, times: int, **options: Any) -> Training:
@@ -222,6 +252,15 @@ PROGRAMS = (
         augmented,
         {"steps": 1.0, "kind": Stream, "workers": 0},
         {"steps": 1.0, "kind": Stream},
+    ),
+    Program(
+        "a stream that every worker makes whole",
+        "samples thrown away",
+        "divide",
+        fetched,
+        {"kind": MadeByAll, "steps": 3.0},
+        {"kind": Stream, "steps": 1.5},
+        fixed={"kind": Stream, "steps": 3.0},
     ),
     Program(
         "one worker for the work of two",

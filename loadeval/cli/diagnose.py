@@ -17,6 +17,7 @@ from loadeval.data.folder import ProcessRecord
 from loadeval.data.log import read_run
 from loadeval.errors import LoadevalError
 from loadeval.estimate.gap import gap
+from loadeval.estimate.steady import passed_over
 from loadeval.launch.command import ServedBatches
 from loadeval.launch.loadeval_inject import ENOUGH_MARK
 from loadeval.launch.settings import RunSettings, settings_in
@@ -100,7 +101,8 @@ class Enough:
         pairs, (low, high) = measured.pairs or 0, (0.0, 2.0)
         if measured.lost_share is not None and measured.lost_share.low is not None:
             low, high = measured.lost_share.bounds
-        if pairs >= PAIRS and (high - low) / 2 < HALF_WIDTH:
+        trains = passed_over(logged) != logged.batches
+        if trains and pairs >= PAIRS and (high - low) / 2 < HALF_WIDTH:
             say(f"loadeval: {counted(pairs, 'pair')} of blocks are enough")
             return True
         is_late = self._began_s is not None and began_s - self._began_s >= LONGEST_S

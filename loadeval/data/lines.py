@@ -29,6 +29,7 @@ EventKind = Literal[
     "worker died",
     "within a step",
     "read in a thread",
+    "optimizer",
 ]
 Cause = Literal["exhausted", "broken off", "failed", "unmeasured"]
 
@@ -258,6 +259,9 @@ class StageTimes(_Line, frozen=True, tag="stages"):
         opened_files: files that Python opened; like the next two in one early batch of a worker.
         connections: network connections that Python made.
         requests: requests by Python's `http.client`.
+        made: samples made in that batch, those that it does not have included; known where
+            functions written in Python return a tensor or array of each.
+        fingerprint: a checksum of some content, in the first batches of each worker of a stream.
         slowest_ns: time of its slowest sample.
         slowest_index: that sample's index; of a stream, its place in the worker's epoch.
         pickle_start_ns: when the worker began to pickle it.
@@ -299,6 +303,8 @@ class StageTimes(_Line, frozen=True, tag="stages"):
     opened_files: Gaps = None
     connections: Gaps = None
     requests: Gaps = None
+    made: Gaps = None
+    fingerprint: Gaps = None
     slowest_ns: Gaps = None
     slowest_index: Gaps = None
     pickle_start_ns: Gaps = None

@@ -23,6 +23,11 @@ MOST_LEFT_OUT = 0.2
 """What happens in more than this share of the steps is a part of training."""
 FEWEST_LEFT = 3
 """Where training left so many epochs before their end, that is their length."""
+OPTIMIZER = "optimizer"
+"""The kind of two events: optimizers are watched from now on, and the first one made a step."""
+PASSED_SHARE, PASSED_NS = 0.05, 1_000_000
+"""Of the time that batches take which are passed over, the share that is not waited for, at most:
+their memory is freed. For one it takes less than a millisecond, and nothing is trained in that."""
 FEWEST_IN_BLOCK = 4
 """A pair counts when both its blocks have as many batches, or half of what is usual for them."""
 
@@ -94,10 +99,41 @@ def pairs_that_count(run: Run) -> Column:
 
 @once_per_run
 def closed_steps(run: Run) -> Mask:
-    """Which steps are known, and were of training alone: see `steps_left_out`."""
+    """Which steps are known, and were of training alone: see `steps_left_out`.
+
+    Training begins behind the batches that are passed over, if it does.
+    """
     closed: Mask = run.steps.step_ns != UNKNOWN
     closed[steps_left_out(run)] = False
+    count = passed_over(run) or 0
+    closed[: count if count < len(closed) else 0] = False
     return closed
+
+
+@once_per_run
+def passed_over(run: Run) -> int | None:
+    """How many batches were taken, and nothing done with them, before an optimizer's first step.
+
+    All of them where there was none so far. None is not known: nobody saw optimizers step.
+    """
+    times_ns = [event.time_ns for event in run.events if event.kind == OPTIMIZER]
+    if not times_ns:
+        return None
+    steps, count = run.steps, len(run.steps)
+    step_ns = np.maximum(steps.step_ns, steps.gpu_step_ns)
+    longest_ns = float(PASSED_NS)
+    if len(times_ns) > 1:
+        count = int((steps.request_ns + steps.wait_ns < times_ns[1]).sum()) - 1
+        later_ns = step_ns[max(count, 0) :]
+        longest_ns = PASSED_SHARE * float(later_ns.mean())
+        # Several batches may be taken for one step, and all but one of them at once.
+        at_once = np.diff(np.flatnonzero(later_ns >= longest_ns), prepend=-1)
+        if count < 2 * at_once.max(initial=1):
+            return 0
+    is_short = np.median(step_ns[:count]) < longest_ns if count > 0 else False
+    real = steps.take(slice(max(count, 0))).where(arm=ARMS.index("real"))
+    waited_ns, spent_ns = real.wait_ns.sum(), real.step_ns.clip(0).sum()
+    return count if is_short and spent_ns < PASSED_SHARE * (spent_ns + waited_ns) else 0
 
 
 def steps_left_out(run: Run) -> npt.NDArray[np.intp]:

@@ -136,7 +136,9 @@ class rule:  # noqa: N801 - it decorates functions
     """A rule, by its name; `undo` is the change that takes away what it finds.
 
     What that costs is `of` these parts of the time lost. Findings of which the `turn` is first are
-    undone before others, those by gain in its order, and the last ones have what is left.
+    undone before others, those by gain in its order, and the last ones have what is left. One of
+    no part finds what is beside it, or done for nothing: its cost is a share of the run, and what
+    to do about it comes first.
     """
 
     name: str
@@ -373,7 +375,8 @@ def _costs(c: Context, found: list[tuple[rule, Finding]]) -> list[Finding]:  # n
         return turn, -(cost or 0.0) * (1 + LARGE * by_setting)
 
     findings, undone, reached = list[Finding](), Change(), 0.0
-    for each, finding, by_itself in sorted(((*pair, alone(*pair)) for pair in found), key=place):
+    late = ((*pair, alone(*pair)) for pair in found if pair[0].of)
+    for each, finding, by_itself in sorted(late, key=place):
         if by_itself is None:
             findings.append(replace(finding, cost=None))
             continue
@@ -395,6 +398,7 @@ def _costs(c: Context, found: list[tuple[rule, Finding]]) -> list[Finding]:  # n
             taken = min(rest, most)
             left[part], rest = left[part] - taken, rest - taken
         findings.append(replace(finding, cost=cost))
+    findings += [finding for each, finding in found if not each.of]
     first = _first()
     return sorted(findings, key=lambda f: (f.cost is None, f.rule not in first, -(f.cost or 0.0)))
 
@@ -472,6 +476,8 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
                 continue
         told |= set(rules)
         actions.append(_action(c, do, rules, None))
+    beside = {each.name for each in RULES.values() if not each.of}
+    actions.sort(key=lambda action: beside.isdisjoint(action.findings))
     return actions, model.limit(done) if model is not None and reached > 1 else ""
 
 

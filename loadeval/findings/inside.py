@@ -74,9 +74,11 @@ def waits_for_workers(c: Context) -> bool:
 def computes(c: Context) -> bool:
     """Whether it waits for them, and they have a CPU for most of that.
 
-    Not where it waits for one slow worker, or for a few slow samples.
+    Not where it waits for one slow worker, for a few slow samples, or for what nobody gets.
     """
     if not waits_for_workers(c) or c.blocked >= BLOCKED or slow_worker_of(c) is not None:
+        return False
+    if c.found(thrown_away) and thrown_of(c) >= DOMINATES:
         return False
     if c.model is None:
         return True
@@ -284,6 +286,45 @@ def slow_fetch(c: Context) -> Finding | None:
         do.append(Do(says, because, line.place, less(line.share / TWICE), TWICE))
     return Finding(
         f"{share(top.share)} of loading a batch is spent in {top.name}.", [*do, *more_workers(c)]
+    )
+
+
+def thrown_of(c: Context) -> float:
+    """The share of the samples made that no batch has; 0 where that was not counted."""
+    counted = c.run.stages.take(c.run.stages.made > 0)
+    served = float(counted.samples.sum() / counted.made.sum()) if len(counted) else 1.0
+    return max(1 - served, 0.0)
+
+
+@rule(
+    "samples thrown away",
+    source=f"what functions of the dataset return while a batch is loaded; {SIMULATED}",
+    undo=lambda c: less(thrown_of(c) * (c.stages.line.share if c.stages.line else 1.0)),
+    turn="first",
+)
+def thrown_away(c: Context) -> Finding | None:
+    """Samples are made, and then left out, as by workers that each make all and keep some.
+
+    Shown by a function that returned something of each sample of a batch, and more of the kind that
+    no sample of it has.
+    """
+    if not (c.run.stages.made > 0).any():
+        raise Skip("which functions make the samples was not seen")
+    thrown, workers, line = thrown_of(c), c.loader.workers or 0, c.stages.line
+    if not c.loses or thrown < MATTERS:
+        return None
+    do, because = "choose samples before they are made", "by their index, name or raw bytes"
+    times, each = 1 / max(1 - thrown, FEW), ""
+    counted = c.run.stages.take(c.run.stages.made > 0)
+    if c.loader.sampler is None and (counted.made == workers * counted.samples).all():
+        do = "divide samples among the workers before they are made"
+        because = "itertools.islice(raw, id, None, num_workers), of what is not decoded yet"
+        each = f", as many as there are workers: each makes all, and keeps one in {workers}"
+    change = less(thrown * (line.share if line else 1.0))
+    return Finding(
+        f"For each sample that is served {times:.3g} are made{each}.",
+        [Do(do, because, line.place if line else None, change)],
+        sure=False,
     )
 
 

@@ -1,4 +1,4 @@
-"""How a run goes: stalls, outliers, trends, memory that grows, padding, the validation loader."""
+"""How a run goes: stalls, trends, memory that grows, padding, batches passed over, validation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadeval.estimate.gap import mean_of
 from loadeval.estimate.memory import HOUR_NS, LEAST_SHARE, bytes_kept, growth, memory_left
 from loadeval.estimate.metrics import padding as padding_of
 from loadeval.estimate.stats import slope, spearman
-from loadeval.estimate.steady import length_of_epochs, steady
+from loadeval.estimate.steady import length_of_epochs, passed_over, steady
 from loadeval.findings import (
     DOMINATES,
     FEW,
@@ -28,7 +28,7 @@ from loadeval.findings import (
     TWICE,
 )
 from loadeval.findings.cpus import oversubscription
-from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Skip, rule
+from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Skip, diagnose, rule
 from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
 from loadeval.words import counted, duration, number, share, size
 
@@ -271,6 +271,38 @@ def padding(c: Context) -> Finding | None:
     return Finding(f"{says}.", do, sure=gain is not None)
 
 
+@rule("batches passed over", source="the first step of an optimizer, and steps before it", of=())
+def batches_passed_over(c: Context) -> Finding | None:
+    """Training takes batches and does nothing with them, as a resumed run that skips them.
+
+    Shown by batches before the first step of an optimizer, which training lets go in a twentieth of
+    a later step, and waits 5% of the run for; before there is any, in under a millisecond.
+    Excluded by as many of these later on, as where several batches are taken for one step.
+    """
+    count, steps = passed_over(c.run), c.run.steps
+    if count is None:
+        raise Skip("steps of optimizers were not seen: `loadeval run -- COMMAND` sees PyTorch's")
+    passed, rest = steps.take(slice(count)).where(arm=0), steps.take(slice(count, None))
+    if not len(passed):
+        return None
+    waited_ns = count * float(passed.wait_ns.mean())
+    cost = waited_ns / (waited_ns + float((rest.wait_ns + rest.step_ns.clip(0)).sum()) or 1.0)
+    if cost < MATTERS:
+        return None
+    which = f"The first {count:,} of {len(steps):,}" if len(rest) else f"All {count:,}"
+    because = (
+        "a resumed run needs the indices of its sampler alone: itertools.islice(batch_sampler, "
+        "first, None) loads nothing; or torchdata's StatefulDataLoader"
+    )
+    return Finding(
+        f"{which} batches were loaded and passed over, without a step of an optimizer: training "
+        f"waited {duration(waited_ns)} for them.",
+        [Do(f"skip indices: {count:,} batches are loaded for nothing", because, c.loader.made_at)],
+        sure=len(rest) > 0,
+        cost=cost,
+    )
+
+
 @rule("shared machine", source="CPU time of the machine, less that of training and its workers")
 def shared_machine(c: Context) -> Finding | None:
     """Others used the CPUs, so that the figures are not of this training alone.
@@ -292,7 +324,11 @@ def shared_machine(c: Context) -> Finding | None:
     )
 
 
-@rule("slow validation", source="waits of the validation loader, beside the time of the whole run")
+@rule(
+    "slow validation",
+    source="waits of the validation loader, beside the time of the whole run",
+    of=(),
+)
 def slow_validation(c: Context) -> Finding | None:
     """Training waits long for the batches of validation.
 
@@ -310,6 +346,10 @@ def slow_validation(c: Context) -> Finding | None:
         return None
     own, workers = validation.loader, c.loader.workers
     do = Do("make loading for validation cheaper, or validate less often", where=own.made_at)
+    for finding in reversed(diagnose(validation).findings):
+        for told in finding.do[:1]:
+            if isinstance(told, Do) and told.where:
+                do = Do(f"{told.says}, for validation", told.because, told.where)
     if workers and own.workers == 0:
         says = f"{c.setting('num_workers') or 'workers'} 0 -> {workers} for validation"
         do = Do(says, "as training has", own.made_at)
@@ -322,4 +362,5 @@ def slow_validation(c: Context) -> Finding | None:
             for name in settings
             if (theirs := getattr(own, name)) != (ours := getattr(c.loader, name))
         },
+        cost=part,
     )

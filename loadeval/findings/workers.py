@@ -329,44 +329,57 @@ def slow_worker(c: Context) -> Finding | None:
     )
 
 
-@rule("samples served twice", source="batches of whole epochs, and their sizes by worker")
+@rule(
+    "samples served twice",
+    source="content of the first batches of each worker; batches of whole epochs",
+    of=(),
+)
 def served_twice(c: Context) -> Finding | None:
-    """Each worker serves the whole dataset, so that every sample comes several times an epoch.
+    """Workers serve the same samples, so that each comes several times an epoch.
 
-    Shown by epochs that end by themselves after as many batches as the loader says it has, times
-    its workers; where it does not say, by workers whose batches have the same sizes in bytes, one
-    for one, of which four differ.
-    Excluded by one worker, and epochs of any other length.
+    Shown by workers of an iterable dataset that begin with the same batches, two or more that
+    differ among themselves; or by epochs that end by themselves after as many batches as the loader
+    says it has, times its workers.
+    Excluded by one worker.
     """
     workers, length = c.loader.workers or 0, c.loader.length
     if workers <= 1:
         return None
     whole = [c.run.steps.where(epoch=end.epoch) for end in c.run.ends if end.cause == "exhausted"]
-    if not whole:
-        raise Skip("no epoch was served to its end")
-    if length:
-        most = max(map(len, whole))
-        if abs(most - workers * length) > workers:  # the last batch of each may not be full
-            return None
+    known = c.run.stages.take(c.run.stages.fingerprint != UNKNOWN)
+    if not len(known) and not (whole and length):
+        raise Skip(
+            "no epoch of known length was served to its end"
+            if c.loader.sampler or not len(c.run.stages)
+            else "the content of batches is not known"
+        )
+    times, most = 1.0, max(map(len, whole), default=0)
+    for _, epoch in known.by("epoch"):
+        begins = [own.fingerprint.tolist() for _, own in epoch.by("worker")]
+        count = min(map(len, begins))
+        alike = {tuple(begin[:count]) for begin in begins}
+        if count > 1 and all(len({*begin}) == count for begin in alike):  # they are no constant
+            times = max(times, len(begins) / len(alike))
+    if times > 1:
+        says = f"The first batches of {'all' if times == workers else 'some'} workers are the same"
+    elif length and most and abs(most - workers * length) <= workers:  # a last batch may be short
+        times = workers
         told = f"{workers} times the {length:,} that the loader says it has"
         says = f"An epoch has {most:,} batches, {told}"
     else:
-        if c.run.header.mode == "alternate" or c.loader.in_order is False:
-            raise Skip("the loader does not say how long it is, nor which worker made a batch")
-        # In order they come from each worker in turn.
-        turns = [epoch.nbytes[: len(epoch) // workers * workers] for epoch in whole]
-        sizes = np.concatenate([each.reshape(-1, workers) for each in turns])
-        if UNKNOWN in sizes or len(np.unique(sizes)) < FEWEST_BATCHES:
-            alike = "its batches do not differ enough in size"
-            raise Skip(f"the loader does not say how long it is, and {alike}")
-        if not (sizes == sizes[:, :1]).all():
-            return None
-        says = "The batches of all workers have the same sizes, one for one"
+        return None
     because = "torch.utils.data.get_worker_info() in __iter__: part id of num_workers"
     return Finding(
-        f"{says}: each of its {workers} workers serves all samples.",
-        [Do("give each worker its own part of the samples", because)],
-        sure=False,
+        f"{says}: every sample comes {times:g} times an epoch, which takes as many times as long.",
+        [
+            Do(
+                f"give each worker its own part of the samples: all come {times:g} times",
+                because,
+                c.loader.made_at,
+            )
+        ],
+        sure=bool(len(known)),
+        cost=1 - 1 / times,
     )
 
 

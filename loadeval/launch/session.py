@@ -34,6 +34,7 @@ from loadeval.launch.settings import RunSettings, override
 Make = Callable[[], Iterator[Any]]
 
 TORCH = "torch.utils.data"
+WATCHED, STEPPED = "steps of optimizers are watched", "an optimizer made its first step"
 SAVE_INTERVAL_S = 1.0
 """How old the count of optimizer steps in a process's file may become."""
 NOT_SAVED = "{path}, which says what was measured, is not up to date ({why})"
@@ -253,6 +254,8 @@ class Session:
             options["annotate"] = "nvtx"
         measured = MeasuredLoader(loader, mode, log, has_gradients=has_gradients, options=options)
         self.loaders.append(measured)
+        if has_gradients and "torch.optim.optimizer" in sys.modules:
+            measured.measurement.recorder.note(WATCHED, "optimizer")
         return measured
 
     def stepped(self, *_: Any) -> None:
@@ -262,6 +265,8 @@ class Session:
             stepping = [self._trained]
         self._has_stepped = True
         for loader in stepping:
+            if not loader.optimizer_steps:
+                loader.measurement.recorder.note(STEPPED, "optimizer")
             loader.optimizer_steps += 1
         if time.monotonic() - self._saved_s > SAVE_INTERVAL_S:
             self.save()

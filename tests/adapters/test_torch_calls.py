@@ -7,15 +7,18 @@ import sys
 import time
 import urllib.request
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import islice
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from torch.utils.data import DataLoader, Dataset
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from loadeval import LoaderEvaluator
 from loadeval_adapters.torch_trace.kernel import CallCounter
+from loadeval_adapters.torch_trace.worker import fingerprint
 from tests.runs.tables import rows_of
 
 if TYPE_CHECKING:
@@ -137,3 +140,97 @@ def test_the_second_batch_of_each_first_worker_is_counted(
     ]
     assert first.connections[known].tolist() == first.requests[known].tolist() == [0, 0]
     assert (second.opened_files < 0).all()
+
+
+class Stream(IterableDataset[Any]):
+    """Decodes numbers, in the way that is named."""
+
+    def __init__(self, way: str) -> None:
+        self.way = way
+
+    def decode(self, number: int) -> torch.Tensor:
+        time.sleep(0.0001)
+        return torch.full((30,), number)
+
+    def pair(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.decode(number), self.decode(-number)
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        assert info is not None
+        all_of, own = range(160), slice(info.id, None, info.num_workers)
+        if self.way == "all, and keeps its own":
+            return islice(map(self.decode, all_of), own.start, own.stop, own.step)
+        return getattr(self, f"of_{self.way}")(all_of, all_of[own])
+
+    def of_parts(self, _: range, own: range) -> Iterator[Any]:
+        yield from map(self.decode, own)
+
+    def of_augmented(self, all_of: range, _: range) -> Iterator[Any]:
+        for number in all_of:
+            yield self.decode(number) * torch.rand(30), torch.tensor([number, number + 1])
+
+    def of_pairs(self, _: range, own: range) -> Iterator[Any]:
+        yield from map(self.pair, own)
+
+    def of_good_ones(self, all_of: range, _: range) -> Iterator[Any]:
+        for number in all_of:
+            sample = self.decode(number)
+            if number % 4:
+                yield sample, number
+
+    def of_a_buffer(self, _: range, own: range) -> Iterator[Any]:
+        """Which is still being filled: two are decoded for each one that it gives."""
+        buffer = [*map(self.decode, own[:40])]
+        for number in own[40:]:
+            buffer += [self.decode(number), self.decode(number)]
+            yield buffer.pop(0)
+
+    def of_averages(self, _: range, own: range) -> Iterator[Any]:
+        for number in own:
+            yield torch.stack([self.decode(number), self.decode(1)]).mean(0, dtype=torch.float)
+
+
+@pytest.mark.parametrize(
+    ("way", "made"),
+    [
+        ("all, and keeps its own", 8),
+        ("parts", 4),
+        ("pairs", 4),
+        ("good_ones", 5),
+        ("a_buffer", -1),
+        ("averages", -1),
+    ],
+)
+def test_samples_that_are_made_and_not_served(way: str, made: int) -> None:
+    """Those that stay in a buffer may be served later: of these nothing is known."""
+    (stages,) = looked_into(DataLoader(Stream(way), batch_size=4, num_workers=2))
+    counted = stages.opened_files >= 0
+    assert set(stages.made[counted]) <= {made, made + (way == "good_ones")}
+    assert counted.sum() == 2
+
+
+def test_workers_that_serve_the_same_samples_begin_with_the_same_fingerprints() -> None:
+    for way, alike in (("good_ones", True), ("augmented", True), ("parts", False)):
+        (stages,) = looked_into(DataLoader(Stream(way), batch_size=4, num_workers=2))
+        first, second = (
+            stages.fingerprint[stages.worker == worker].tolist() for worker in range(2)
+        )
+        assert first[4:] == [-1] * len(first[4:])
+        assert len({*first[:4]}) == 4
+        assert (first[:4] == second[:4]) is alike
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (torch.arange(50_000), torch.arange(50_000) + 1),
+        ({"x": np.zeros(3), "name": ["a", "b"]}, {"x": np.zeros(3), "name": ["a", "c"]}),
+        (torch.zeros(3, dtype=torch.bfloat16), torch.ones(3, dtype=torch.bfloat16)),
+        ([torch.eye(3).to_sparse(), 1], [torch.eye(3).to_sparse(), 2]),
+    ],
+)
+def test_a_fingerprint_tells_batches_apart(one: Any, other: Any) -> None:
+    assert fingerprint(one) == fingerprint(one)
+    assert fingerprint(one) != fingerprint(other)
+    assert fingerprint(object()) == {}

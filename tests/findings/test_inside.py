@@ -75,6 +75,38 @@ def test_nothing_is_to_be_opened_once_that_is_open(opened: int, rule: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("sampler", "made", "says", "do"),
+    [
+        (
+            None,
+            8,
+            (
+                "For each sample that is served 2 are made, as many as there are workers: each "
+                "makes all, and keeps one in 2."
+            ),
+            "divide samples among the workers before they are made",
+        ),
+        (
+            "RandomSampler",
+            12,
+            "For each sample that is served 3 are made.",
+            "choose samples before they are made",
+        ),
+    ],
+)
+def test_samples_thrown_away(sampler: str | None, made: int, says: str, do: str) -> None:
+    """The function that makes them need be no faster, but called less often."""
+    seen = {"data.py:31 Photos.read": 100}
+    given: dict[str, Any] = {"fetch": 100, "loader": {"sampler": sampler}}
+    assert say("samples thrown away", seen, made=made, **given) == (says, do)
+    assert say("slow fetch", seen, made=made, **given) == ()
+    assert say("samples thrown away", seen, made=4, **given) == ()
+    assert say("slow fetch", seen, made=4, **given)
+    unseen = ("which functions make the samples was not seen",)
+    assert say("samples thrown away", seen, **given) == unseen
+
+
+@pytest.mark.parametrize(
     ("free_bytes", "fetch", "found"),
     [
         ([30e9, 20e9], 100, True),

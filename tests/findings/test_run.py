@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from loadeval.data.columns import Columns
-from loadeval.data.lines import CodeSamples, EpochEnd, OperatorTimes
+from loadeval.data.lines import CodeSamples, EpochEnd, Event, OperatorTimes
+from loadeval.estimate.gap import gap
+from loadeval.estimate.steady import OPTIMIZER
 from loadeval.findings.engine import diagnose
 from tests.builder import MS, alternating, logged, looked_into, run_of, stage_rows, steps
 from tests.estimate.test_metrics import padded
@@ -18,10 +20,13 @@ from tests.runs.looked_into import looked_into as simulated
 from tests.runs.tables import replace
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from loadeval.data.run import Run
 
 TWO, FOUR, EIGHT = ({"cpus_usable": count, "cpus": count} for count in (2, 4, 8))
 LIVE_ON = "persistent_workers False -> True"
+PARTS_OF_IT = "give each worker its own part of the samples: all come 2 times"
 
 
 def test_contention() -> None:
@@ -234,40 +239,82 @@ def test_samples_served_twice() -> None:
     twice = logged([0.1] * 80, workers=2, length=40)
     assert told("samples served twice", twice) == (
         (
-            "An epoch has 80 batches, 2 times the 40 that the loader says it has: each of its 2 "
-            "workers serves all samples."
+            "An epoch has 80 batches, 2 times the 40 that the loader says it has: every sample "
+            "comes 2 times an epoch, which takes as many times as long."
         ),
-        "give each worker its own part of the samples",
+        PARTS_OF_IT,
     )
     assert told("samples served twice", logged([0.1] * 80, workers=2, length=80)) == ()
 
 
-def test_samples_served_twice_by_a_stream_that_has_no_length() -> None:
-    """Batches of both workers have the same sizes, one for one; where all are alike, who knows."""
-    sizes, same = np.arange(40) % 7 * 100, "The batches of all workers have the same sizes"
-    for nbytes, says in (
+@pytest.mark.parametrize(
+    ("first", "second", "times"),
+    [([5, 6, 7], [5, 6, 7, 8], 2), ([5, 6], [7, 8], 0), ([5, 5], [5, 5], 0), ([5], [5], 0)],
+)
+def test_samples_served_twice_by_a_stream(first: list[int], second: list[int], times: int) -> None:
+    """Its workers begin with the same batches. Where all batches are alike, who knows."""
+    prints = np.full(100, -1)
+    prints[0 : 2 * len(first) : 2], prints[1 : 2 * len(second) : 2] = first, second
+    says = "The first batches of all workers are the same: every sample comes 2 times an epoch,"
+    says += " which"
+    expected = (f"{says} takes as many times as long.", PARTS_OF_IT) if times else ()
+    run = simulated(fetch=5, fingerprint=prints)
+    assert told("samples served twice", run) == expected
+    if times:
+        assert diagnose(run).findings[0].cost == 0.5
+        assert diagnose(run).actions[0].says == PARTS_OF_IT
+
+
+def with_steps_of_optimizers(step_ms: npt.ArrayLike, first: int | None) -> Run:
+    """A log whose batches are waited for 10 ms each, and the first step was at that batch."""
+    run = logged([10] * len(np.asarray(step_ms)), step_ms)
+    events = [Event(0, "watched", OPTIMIZER)]
+    if first is not None:
+        came_ns = run.steps.request_ns + run.steps.wait_ns
+        events.append(Event(int(came_ns[first]) + 1, "stepped", OPTIMIZER))
+    return replace(run, events=tuple(events))
+
+
+def test_batches_passed_over() -> None:
+    """By a run that resumes; later steps are those of training, and of these alone the figures."""
+    run = with_steps_of_optimizers([0.2] * 60 + [20] * 40, first=60)
+    assert told("batches passed over", run) == (
         (
-            np.repeat(sizes, 2),
-            (
-                f"{same}, one for one: each of its 2 workers serves all samples.",
-                "give each worker its own part of the samples",
-            ),
+            "The first 60 of 100 batches were loaded and passed over, without a step of an "
+            "optimizer: training waited 600 ms for them."
         ),
-        (np.append(sizes, sizes), ()),
-        (
-            np.full(80, 100),
-            (
-                (
-                    "the loader does not say how long it is, and its batches do not differ enough "
-                    "in size"
-                ),
-            ),
-        ),
-    ):
-        epoch = steps("real", [0.1] * 80, 10.0, nbytes=nbytes)
-        assert told("samples served twice", run_of([epoch], mode="log", workers=2)) == says
-        unordered = run_of([epoch], mode="log", workers=2, in_order=False)
-        assert told("samples served twice", unordered)[0].endswith("nor which worker made a batch")
+        "skip indices: 60 batches are loaded for nothing",
+    )
+    assert diagnose(run).findings[0].cost == pytest.approx(600 / 1800, rel=0.001)
+    step = gap(run).real_step
+    assert step is not None
+    assert step.value == 20 * MS
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "first"),
+    [
+        ([20] * 100, 7),
+        (([0.002] * 7 + [80]) * 12, 7),
+        ([0.002] * 2 + [20] * 98, 2),
+        ([0.4] * 100, 0),
+        ([2] * 100, None),
+        ([0.6] * 100, None),
+    ],
+)
+def test_batches_that_are_not_passed_over(step_ms: list[float], first: int | None) -> None:
+    """Of steps that add up gradients, and of those for which several batches are taken at once.
+
+    Of a look at two batches before training, and of quick steps, whose optimizer may not be seen.
+    """
+    assert told("batches passed over", with_steps_of_optimizers(step_ms, first)) == ()
+
+
+def test_all_batches_may_be_passed_over_so_far() -> None:
+    run = with_steps_of_optimizers([0.2] * 100, None)
+    says = "All 100 batches were loaded and passed over, without a step of an optimizer: training "
+    assert told("batches passed over", run)[0] == f"{says}waited 1.00 s for them."
+    assert told("batches passed over", replace(run, events=()))[0].startswith("steps of optimizers")
 
 
 def test_drift() -> None:
@@ -306,6 +353,12 @@ def test_slow_validation() -> None:
         "num_workers 0 -> 2 for validation",
     )
     assert told("slow validation", training, validation=logged([0.1] * 60, 1)) == ()
+    seen = (CodeSamples(0, {"data.py:31 Photos.read": 9}, {}),)
+    with_workers = looked_into(stage_rows(30, 100, step_ms=1), code=seen)
+    assert told("slow validation", training, validation=with_workers) == (
+        "Of this run 37.9% is waiting for batches of validation.",
+        "make Photos.read twice as fast: 100.0% of loading, for validation",
+    )
     assert told("slow validation", training) == (
         "no validation loader was measured: `loadeval run -- COMMAND` measures it too",
     )

@@ -9,6 +9,7 @@ import pytest
 from loadeval import LoaderEvaluator
 from loadeval.cli.diagnose import LONGEST_S, LOOK_EVERY_S, Enough
 from loadeval.data.folder import LoaderRecord, ProcessRecord
+from loadeval.data.lines import Event, encode
 from loadeval.testing import FakeClock, ScriptedLoader
 from tests.launch.conftest import ran
 from tests.runs.given import MS
@@ -36,6 +37,17 @@ def test_what_is_known_well_enough_is_enough(
     record(tmp_path / "rank0.jsonl", "alternate", batches=batches)
     assert Enough(tmp_path, Seconds())(TRAINING) is is_enough
     assert ("pairs of blocks are enough" in capsys.readouterr().err) is is_enough
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_batches_that_are_passed_over_are_not_enough(tmp_path: Path, *, is_watched: bool) -> None:
+    """Where optimizers are watched, and none has made a step, training is still to come."""
+    log = record(tmp_path / "rank0.jsonl", "alternate", batches=1300, epochs=2, step_ns=MS // 2)
+    if is_watched:
+        header, rest = log.read_bytes().split(b"\n", 1)
+        watched = encode(Event(0, "steps of optimizers are watched", "optimizer"))
+        log.write_bytes(header + b"\n" + watched + rest)
+    assert Enough(tmp_path, Seconds())(TRAINING) is not is_watched
 
 
 def test_two_minutes_are_enough(tmp_path: Path) -> None:

@@ -54,6 +54,17 @@ def test_a_folder_that_fails_does_not_end_an_optimizers_step(
         optimizer.step()
 
 
+def test_the_first_step_of_an_optimizer_is_noted(session: Session) -> None:
+    """In the log of the loader whose batches it is made on."""
+    own = loader()
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
+    for _ in session.epoch(own, own.__iter__) or ():
+        optimizer.step()
+    session.close()
+    run = read_run(session.folder / "rank0.jsonl")
+    assert sum(event.kind == "optimizer" for event in run.events) == 2
+
+
 def test_with_annotate_waits_and_steps_are_ranges_of_nvtx(session: Session) -> None:
     session.close()
     assert read_run(session.folder / "rank0.jsonl").header.settings["annotate"] == "nvtx"

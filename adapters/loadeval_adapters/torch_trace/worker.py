@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import operator
 import os
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
+from itertools import islice
 from multiprocessing import queues
 from threading import get_ident, get_native_id
 from time import perf_counter_ns
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
 from torch.utils.data import Subset, _DatasetKind, get_worker_info
 from torch.utils.data._utils import fetch
 
+from loadeval import leaves
 from loadeval_adapters.torch_trace.channel import CLOSED, LOOKING, Channel, Guard, Record
 from loadeval_adapters.torch_trace.code import Activity, CodeSampler
-from loadeval_adapters.torch_trace.kernel import CallCounter, Consumption, OwnMemory
+from loadeval_adapters.torch_trace.kernel import LEAVES, CallCounter, Consumption, OwnMemory
 from loadeval_adapters.torch_trace.transforms import Transforms
 
 Fetch = Callable[[Any, Any], Any]
@@ -44,6 +51,9 @@ PLACE = "_loadeval_place"
 HAS_BEGUN = "_loadeval_has_begun"
 """Where a fetcher, of which each epoch has its own, keeps that it has made a batch."""
 LARGEST_INDEX = 2**62
+FINGERPRINTED, NUMBERS = 4, 1000
+"""So many batches of a worker have a fingerprint, of some numbers of each array."""
+STABLE, FEWEST_BYTES = ("int32", "int64", "<U", "|S"), 64
 IN_THREADS = "the workers are threads: what they do is not timed"
 BEGIN_UNPICKLING = f"c{__name__}\nbegin_unpickling\n)R0".encode()
 """Opcodes of pickle that call that function and drop what it returns.
@@ -70,7 +80,8 @@ class Reading:
     they are: nothing tells when it reads which.
     """
 
-    is_by_sample = False
+    is_by_sample = is_stream = False
+    read: Callable[[list[Any]], object] | None = None
 
     def __init__(self, fetcher: Any, index: Any, activity: Activity) -> None:
         self.read_ns = 0
@@ -91,6 +102,7 @@ class Reading:
         self._before = {"dataset": dataset, "collate_fn": held["collate_fn"]}
         self._collate = held["collate_fn"]
         if "dataset_iter" in held:
+            self.is_stream = True
             self._slowest = self._place = held.get(PLACE, 0)
             if self._is_batch:
                 self._each = range(self._place, self._place + len(index))
@@ -127,8 +139,11 @@ class Reading:
         """What the user's `collate_fn` returns."""
         self.read_ns = perf_counter_ns()
         self._activity.stage = "collate"
-        if self._is_batch and type(data) is list:
+        is_several = self._is_batch and type(data) is list
+        if is_several:
             self._samples = len(data)
+        if self.read is not None:
+            self.read(data if is_several else [data])
         return self._collate(data)
 
     def end(self) -> None:
@@ -154,6 +169,27 @@ class Reading:
         if 0 <= number < LARGEST_INDEX:
             times["slowest_index"] = number
         return times
+
+
+def fingerprint(batch: Any) -> Record:
+    """A number that tells batches of other content apart, in some 10 us for each array.
+
+    Of labels, names and tokens alone, if there are eight: transforms change others at random.
+    """
+    contents: list[tuple[bool, bytes]] = []
+    for leaf in islice(leaves(batch), LEAVES):
+        with suppress(Exception):  # of a sparse tensor, say, or a class of the user's
+            flat: Any = leaf.detach() if isinstance(leaf, Tensor) else np.asarray(leaf)
+            flat = flat.reshape(-1)
+            some = flat[:: max(len(flat) // NUMBERS, 1) | 1]  # an odd step meets all columns
+            is_stable = str(some.dtype).removeprefix("torch.").startswith(STABLE)
+            if isinstance(some, Tensor):
+                some = some.contiguous().view(torch.uint8).numpy()
+            if not some.dtype.hasobject:
+                contents.append((is_stable, some.tobytes()))
+    stable = [content for is_stable, content in contents if is_stable]
+    chosen = stable if sum(map(len, stable)) >= FEWEST_BYTES else [each for _, each in contents]
+    return {"fingerprint": zlib.crc32(b"".join(chosen))} if chosen else {}
 
 
 def _length(index: Any) -> int | None:
@@ -188,6 +224,7 @@ class Tracer:
         self._memory = None if in_training else OwnMemory()
         self._counter = CallCounter() if counts_calls else None
         self._last_ns = WORTH_NS
+        self._fingerprints = 0 if in_training else FINGERPRINTED
         self._is_over = False
 
     def look(self, on: bool) -> None:
@@ -242,6 +279,9 @@ class Tracer:
                     known |= counter.stop()
         with self.guard:
             known |= self._known_of(reading, start_ns, end_ns)
+            if reading.is_stream and self._fingerprints:
+                self._fingerprints -= 1
+                known |= fingerprint(batch)
         return batch, known if "fetch_ns" in known else None
 
     def _begin(self, torchs: Fetch, fetcher: Any, reading: Reading, known: Record) -> None:
@@ -255,7 +295,14 @@ class Tracer:
         has_begun, vars(fetcher)[HAS_BEGUN] = vars(fetcher).get(HAS_BEGUN), True
         self.activity.thread, self.activity.stage = get_ident(), "fetch" if has_begun else "start"
         if self._counter is not None and not self._transforms.is_sizing:
+            reading.read = self._read
             self._counter.start(self._last_ns)  # once what is opened once is open
+
+    def _read(self, samples: list[Any]) -> None:
+        """Called with the samples of a batch whose calls are counted."""
+        with self.guard:
+            if self._counter is not None:
+                self._counter.read(samples)
 
     def _known_of(self, reading: Reading, start_ns: int, end_ns: int) -> Record:
         """What was found of a batch; nothing if looking has failed meanwhile."""
