@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -122,6 +123,45 @@ def keeping_samples(batches: int) -> Training:
 
     def read(index: int) -> int:
         kept.append(os.urandom(1_000_000))
+        time.sleep(20 * MS)
+        return index
+
+    return Training(DataLoader(Samples(read, batches), num_workers=1), nothing)
+
+
+def keeping_batches(batches: int, *, keeps: bool = True) -> Training:
+    """Every batch stays alive, as by itertools.cycle(loader): 2 MB of a worker's shared memory."""
+    kept = []
+
+    def step(batch: Any) -> None:
+        kept[:] = [*kept, batch] if keeps else [batch]
+        time.sleep(20 * MS)
+
+    samples = Samples(lambda index: torch.full((500_000,), index), batches)
+    return Training(DataLoader(samples, num_workers=1), step)
+
+
+def mapping(batches: int) -> Training:
+    """Each step reads a megabyte more of a mapped file, whose pages the system may drop."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - it is mapped
+    file.truncate(batches << 20)
+    mapped = np.memmap(file, np.uint8, "r")
+
+    def step(number: int) -> None:
+        mapped[(number << 20) : (number + 1) << 20].max()
+        time.sleep(20 * MS)
+
+    return Training(range(batches), step)
+
+
+def opening(batches: int, *, closes: bool = False) -> Training:
+    """Each sample opens a file, and may not close it."""
+    opened = []
+
+    def read(index: int) -> int:
+        opened.append(open(__file__, "rb"))  # noqa: PTH123, SIM115 - it may stay open
+        if closes:
+            opened.pop().close()
         time.sleep(20 * MS)
         return index
 

@@ -13,7 +13,7 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing import get_context
 from pathlib import Path
-from threading import local
+from threading import Lock, local
 from typing import Any
 from urllib.request import urlopen
 
@@ -27,6 +27,7 @@ from bench.zoo.programs import (
     Samples,
     Stream,
     Training,
+    nothing,
     of_this_worker,
     train,
 )
@@ -99,11 +100,13 @@ class Store(BaseHTTPRequestHandler):
     """Answers each request after a while, as a store far away does.
 
     A connection waits for `connect_ms` first, as for TLS, and sends its pieces one after the other.
+    All requests together compute `work_ms` each, one after the other.
     """
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    latency_ms = connect_ms = piece_ms = 0.0
+    latency_ms = connect_ms = piece_ms = work_ms = 0.0
+    alone = Lock()
     piece, pieces = OBJECT, 1
 
     def setup(self) -> None:
@@ -115,6 +118,8 @@ class Store(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.wait(self.latency_ms)
+        with self.alone:
+            burn(self.work_ms)
         self.send_response(200)
         self.send_header("Content-Length", str(self.pieces * len(self.piece)))
         self.end_headers()
@@ -223,7 +228,30 @@ def in_shards(folder: Path, lengths: tuple[int, ...], workers: int) -> Training:
     return downloaded(folder, lambda port, _: Shards(port, lengths), workers, latency_ms=7)
 
 
+def pictures(_: Path, *, faulty: bool) -> Training:
+    """Megabytes that a Manager has for all workers, or that are in memory which they share."""
+    shared: Any = torch.zeros(32, MB, dtype=torch.uint8).share_memory_()
+    close = nothing
+    if faulty:
+        manager = get_context("fork").Manager()
+        shared, close = manager.dict(enumerate(shared.numpy())), manager.shutdown
+
+    def read(index: int) -> torch.Tensor:
+        return torch.as_tensor(shared[index % 32])[:64].clone()
+
+    return train(Samples(read), close=close)
+
+
 PROGRAMS = (
+    Program("a Manager for all workers", "one process serves all", "share_memory_", pictures),
+    Program(
+        "a server that computes each sample",
+        "one process serves all",
+        "a process that training started",
+        downloaded,
+        {"work_ms": 4},
+        {},
+    ),
     Program(
         "a lock around an archive",
         "lock",

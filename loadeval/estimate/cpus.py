@@ -15,6 +15,8 @@ from loadeval.estimate.steady import once_per_run, whole_windows
 
 BUSY = 0.9
 """When this share of the CPUs is in use, nothing is left for anyone who wants more."""
+SERVES = 0.8
+"""A process that answers others can do no more when it uses so much of a CPU: a quarter more."""
 KeptBy = Literal["workers", "process", "starter"]
 
 
@@ -23,7 +25,8 @@ class Cpus:
     """CPUs in use, by arm, in the blocks that count; None where it was not read.
 
     `usable` are those that the training process or its workers may use, of `every` one of the
-    machine. `computing` are those that worker processes compute on, all together, in the real arm.
+    machine. `computing` are those that worker processes compute on, all together, in the real arm,
+    and `busiest` is what the one of them that computes most uses.
     `own`, `theirs` and `shared` are those that the training process, its workers and both may run
     on, and `fewest` what that worker may use which may use the fewest. `kept_by` tells what keeps
     workers from some CPUs: the workers themselves, the training process since it started, or
@@ -36,6 +39,7 @@ class Cpus:
     workers: ByArm
     machine: ByArm
     computing: float | None
+    busiest: ByArm
     own: int | None = None
     theirs: int | None = None
     shared: int | None = None
@@ -60,6 +64,21 @@ class Cpus:
         """
         elsewhere = max((self.every or 0) - (self.usable or 0), 0)
         return max((self.others() or 0.0) - elsewhere, 0.0)
+
+    @property
+    def server(self) -> str:
+        """Who may be answering all workers, and at its limit; "" where nobody may be.
+
+        It is at work while they load, and not with ideal loading. Only of workers that are blocked
+        most of the time is the busiest process none of them.
+        """
+        for who, (real, ideal) in {
+            "a process that training started": [self.busiest[arm] for arm in ARMS],
+            "another program on this machine": [self.others(arm) for arm in ARMS],
+        }.items():
+            if real is not None and ideal is not None and real - max(ideal, 0.0) >= SERVES:
+                return who
+        return ""
 
     @property
     def step(self) -> float | None:
@@ -91,21 +110,22 @@ class Cpus:
 def cpus(run: Run) -> Cpus:
     """What was read in `run`."""
     environment, nothing = run.header.environment, dict.fromkeys(ARMS)
-    read = {
-        each.subject: each.means
-        for each in quantities(run)
-        if each.name == "cpu_cores" and each.probe == "host"
-    }
-    workers: ByArm = read.get("workers", nothing)
+    levels = {(each.probe, each.subject, each.name): each.means for each in quantities(run)}
+
+    def read(subject: str, name: str = "cpu_cores") -> ByArm:
+        return levels.get(("host", subject, name), nothing)
+
+    workers = read("workers")
     counts = {name: n for name, n in environment.items() if isinstance(n, int) and n > 0}
     use = Cpus(
         usable=counts.get("cpus_usable"),
         every=counts.get("cpus"),
-        training=read.get("process", nothing),
+        training=read("process"),
         workers=workers,
-        machine=read.get("machine", nothing),
+        machine=read("machine"),
         # No CPU time at all may mean that the workers are threads of the training process.
         computing=workers_cpus(run, "real") or workers["real"],
+        busiest=read("workers", "busiest_cpu_cores"),
     )
 
     def allowed(subject: str, name: str = "allowed_cpus") -> int | None:

@@ -9,9 +9,10 @@ import numpy as np
 from loadeval.data.columns import Columns
 from loadeval.findings import BLOCKED, DOMINATES, MOSTLY, STREAM_BYTES_PER_NS, TWICE
 from loadeval.findings.engine import Context, Do, Finding, rule
-from loadeval.findings.inside import collates, shorter, tokenises, waits_for_workers, without
+from loadeval.findings.inside import collates, less, shorter, tokenises, waits_for_workers, without
 from loadeval.findings.workers import few_shards, more_workers
-from loadeval.inside.code import FUTEX, awaits_threads, blockage
+from loadeval.inside.code import FUTEX, PIPE, awaits_threads, blockage
+from loadeval.model.changes import Change
 from loadeval.words import duration, share, size
 
 KERNEL = "on-CPU, run-queue and blocked time of the workers, as the kernel counts it"
@@ -29,7 +30,7 @@ def by(c: Context) -> str | None:
     """What blocks workers that training waits for; None where collating or tokenising is named."""
     if not waits_for_workers(c) or c.blocked < BLOCKED or collates(c) or tokenises(c):
         return None
-    return blockage(c.stages, c.loader.workers or 0, c.blocked)
+    return blockage(c.stages, c.loader.workers or 0, c.blocked, c.cpus.server)
 
 
 def place_of(c: Context) -> tuple[str, str | None, str]:
@@ -78,6 +79,39 @@ def disk(c: Context) -> Finding | None:
         f"The data is read from the disk, not from the page cache{much}. Loading is blocked "
         f"{share(c.blocked)} of its time.",
         [Do("read less, or from a faster disk", because, change=UNBLOCKED)],
+    )
+
+
+def unserved(c: Context) -> Change:
+    """Workers ask nobody: where that is by a pipe, what they get takes no time to unpickle, too."""
+    line = c.stages.blocked_line
+    return less(line) if line is not None and PIPE.match(line.leaf) else UNBLOCKED
+
+
+@rule(
+    "one process serves all",
+    source=f"{KERNEL}; CPU time of each process that training started, and of others, in both arms",
+    undo=unserved,
+)
+def one_server(c: Context) -> Finding | None:
+    """One process answers all workers, such as a Manager's, and can do no more.
+
+    Shown by workers that are blocked for 40% of their work in a pipe of multiprocessing; or for
+    half of it while a process that training started, or others on this machine, use 80% of a CPU
+    more than with ideal loading.
+    Excluded by a disk, or a lock.
+    """
+    if by(c) != "server":
+        return None
+    line, who, because = c.stages.blocked_line, c.cpus.server, "a file that they map"
+    if line is not None and PIPE.match(line.leaf):
+        who = "one behind a pipe, such as a Manager's, which pickles what it is asked for each time"
+        because = f"a tensor in shared memory (share_memory_()), {because}"
+    _, place, seen_at = place_of(c)
+    return Finding(
+        f"Workers are blocked {share(c.blocked)} of their time, at {seen_at}, by one process that "
+        f"serves them all: {who}. More workers would only wait longer.",
+        [Do("let workers read the data themselves", f"{because}, or copies", place, unserved(c))],
     )
 
 

@@ -8,6 +8,7 @@ before it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -16,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from loadeval.data.blocks import batches_for
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
@@ -43,7 +45,14 @@ Undo: TypeAlias = "Callable[[Context], Change]"
 
 
 class Skip(Exception):  # noqa: N818 - it is none
-    """Why a rule could not tell, and what would measure it."""
+    """Why a rule could not tell, and what would measure it.
+
+    Where the run was too short, about so many `more_batches` would; 0 where that is not the reason.
+    """
+
+    def __init__(self, why: str, more_batches: float = 0) -> None:
+        super().__init__(why)
+        self.more_batches = math.ceil(max(more_batches, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +92,8 @@ class Finding:
 
     `facts` are Estimates, numbers with their unit in the name, or text. `sure` is False where other
     causes would look the same. `cost` is the share of the training time, over whole epochs, that
-    it takes and no finding before it; None where that is not known. `rule` and `source` are those
-    of the rule that found it.
+    it takes and no finding before it; None where that is not known. What `ends` training soon comes
+    before all others. `rule` and `source` are those of the rule that found it.
     """
 
     says: str
@@ -92,6 +101,7 @@ class Finding:
     facts: Mapping[str, Any] = field(default_factory=dict)
     sure: bool = True
     cost: float | None = None
+    ends: bool = False
     rule: str = ""
     source: str = ""
 
@@ -122,6 +132,8 @@ class Diagnosis:
 
     `nothing` are the rules that found nothing, `skipped` those that could not tell, and why.
     `limit` is what holds training up once the predicted actions are done; "" where none is.
+    `more_batches` are how many more would do for all rules that could not tell in a run so short,
+    `short`; 0 where there are none.
     """
 
     findings: tuple[Finding, ...]
@@ -129,6 +141,8 @@ class Diagnosis:
     nothing: tuple[str, ...]
     skipped: Mapping[str, str]
     limit: str = ""
+    more_batches: int = 0
+    short: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,14 +258,22 @@ class Context:
         """
         if self.is_log:
             if self.run.header.mode != "log" or self.ideal is not None:
-                raise Skip(NO_IDEAL if self.gap.pairs is None else "no pair of blocks is whole yet")
-            if len(self.rows) < FEWEST_LOGGED:
-                raise Skip(f"{len(self.rows)} steady batches, of {FEWEST_LOGGED} needed")
+                if self.gap.pairs is None:
+                    raise Skip(NO_IDEAL)
+                needed = batches_for(1, self.loader.prefetch_depth or 0)
+                raise Skip("no pair of blocks is whole yet", needed - self.run.batches)
+            self.needs(FEWEST_LOGGED)
             return self.waiting >= MATTERS
         speedup = self.gap.steady_speedup
         if speedup is None:
             raise Skip("an arm has no batch that counts")
         return speedup.bounds[0] > 1 and 1 - 1 / speedup.value >= MATTERS
+
+    def needs(self, batches: int) -> None:
+        """Raises Skip where there are fewer steady ones, which others come between."""
+        if (known := len(self.rows)) < batches:
+            more = (batches - known) * self.run.batches / max(known, 1)
+            raise Skip(f"{known} steady batches, of {batches} needed", more)
 
     def needs_ideal(self) -> None:
         """Raises Skip where ideal loading was not measured."""
@@ -325,7 +347,9 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
         return Diagnosis((), (), (), {RULES[ask].name: why for ask in asks})
     c = Context(real, ideal, others)
     answers = [(RULES[ask], c.answer(ask)) for ask in asks]
-    skipped = {each.name: str(why) for each, why in answers if isinstance(why, Skip)}
+    skips = {each.name: why for each, why in answers if isinstance(why, Skip)}
+    skipped = {name: str(why) for name, why in skips.items()}
+    short = {name: why.more_batches for name, why in skips.items() if why.more_batches}
     found = [
         (each, replace(finding, rule=each.name, source=each.source))
         for each, finding in answers
@@ -336,7 +360,10 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
     nothing = [each.name for each, answer in answers if answer is None]
     nothing += [each.name for each, _ in found if each.name not in told]
     actions, limit = _actions(c, findings)
-    return Diagnosis(tuple(findings), tuple(actions), tuple(nothing), skipped, limit)
+    more, too_short = max(short.values(), default=0), tuple(short)
+    return Diagnosis(
+        tuple(findings), tuple(actions), tuple(nothing), skipped, limit, more, too_short
+    )
 
 
 def _costs(c: Context, found: list[tuple[rule, Finding]]) -> list[Finding]:  # noqa: C901 - one sum
@@ -396,7 +423,10 @@ def _costs(c: Context, found: list[tuple[rule, Finding]]) -> list[Finding]:  # n
             left[part], rest = left[part] - taken, rest - taken
         findings.append(replace(finding, cost=cost))
     first = _first()
-    return sorted(findings, key=lambda f: (f.cost is None, f.rule not in first, -(f.cost or 0.0)))
+    return sorted(
+        findings,
+        key=lambda f: (not f.ends, f.cost is None, f.rule not in first, -(f.cost or 0.0)),
+    )
 
 
 def _within(
@@ -472,6 +502,8 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
                 continue
         told |= set(rules)
         actions.append(_action(c, do, rules, None))
+    ends = {finding.rule for finding in findings if finding.ends}
+    actions.sort(key=lambda action: ends.isdisjoint(action.findings))
     return actions, model.limit(done) if model is not None and reached > 1 else ""
 
 

@@ -18,6 +18,8 @@ DISKS = ("folio_wait", "io_schedule", "bit_wait_io", "wait_on_page", "filemap", 
 """How Linux names the places where a process waits for a lock, or for a disk."""
 ONE_AT_A_TIME = 0.35
 """If one worker works at a time, all work differs from the loader's time by at most this share."""
+PIPE = re.compile(r"(Connection|BaseProxy|_ForkingPickler)\.")
+"""Functions of multiprocessing's that ask another process, such as a Manager's."""
 THREADS = re.compile(r"(concurrent\.futures|queue|threading|multiprocessing\.pool|fsspec)\..+")
 """Functions in which a thread waits for others of its own process, by their full names."""
 MOSTLY = 0.5
@@ -51,10 +53,13 @@ Until Python 3.10 a method has no name of its class. The first form that fits co
 """
 
 
-def blockage(stages: Stages, workers: int, blocked: float) -> Literal["lock", "disk", "other"]:
+def blockage(
+    stages: Stages, workers: int, blocked: float, server: str
+) -> Literal["lock", "disk", "server", "other"]:
     """What blocks `workers` that are blocked for a share of fetching and collating.
 
-    Other is storage, the network, another process, or threads of their own.
+    A server is one process for all of them: behind a pipe of multiprocessing, or a `server` that
+    may be at its limit, see Cpus. Other is storage, the network, or threads of their own.
     """
     line = stages.blocked_line
     blocked_in = "" if line is None else line.blocked_in
@@ -66,6 +71,8 @@ def blockage(stages: Stages, workers: int, blocked: float) -> Literal["lock", "d
         return "other"
     if blocked_in.startswith(LOCKS):
         return "lock"
+    if (line is not None and PIPE.match(line.leaf)) or (server and blocked >= MOSTLY):
+        return "server"
     # SQLite, for one, sleeps and tries again while another has its lock. Then what workers do
     # meanwhile adds up to the loader's time.
     active_ns = (1 - blocked) * (stages.fetch_ns + stages.collate_ns)

@@ -10,6 +10,7 @@ import pytest
 from loadeval.data.columns import Columns
 from loadeval.findings.engine import diagnose
 from tests.findings import told
+from tests.runs.given import cores_read
 from tests.runs.looked_into import code, looked_into
 from tests.runs.tables import replace
 
@@ -127,6 +128,31 @@ def test_where_no_file_is_opened_nothing_is_to_be_opened_once(opened: int, becau
     run = looked_into(fetch=60, blocked=0.75, seen=seen, opened_files=opened)
     (found,) = (each for each in diagnose(run).findings if each.rule == "lock")
     assert found.do[0].because == because
+
+
+@pytest.mark.parametrize(
+    ("leaf", "busiest", "rule", "says"),
+    [
+        ("Connection._recv", (0.4, 0.1), "one process serves all", "such as a Manager's"),
+        ("Redis.get", (0.9, 0.1), "one process serves all", "a process that training started"),
+        ("Redis.get", (0.9, 0.9), "storage latency", ""),  # it computes for something else
+    ],
+)
+def test_a_process_that_serves_all_workers(
+    leaf: str, busiest: tuple[float, float], rule: str, says: str
+) -> None:
+    """More workers are not advised, as they are where storage is waited for."""
+    seen = code({f"data.py:1 f > {leaf}": 25}, {"data.py:1 f > unix_stream_read_generic": 75})
+    run = looked_into(fetch=100, blocked=0.75, seen=seen, environment=FOUR)
+    served = cores_read(run, process=0.2, workers=busiest)
+    readings = dict(served.readings)
+    workers = readings["host", "workers"]
+    readings["host", "workers"] = workers.replace(busiest_cpu_cores=workers.cpu_cores)
+    diagnosis = diagnose(replace(served, readings=readings))
+    found = {each.rule: each.says for each in diagnosis.findings}
+    assert {"one process serves all", "storage latency"} & found.keys() == {rule}
+    assert says in found[rule]
+    assert ("num_workers" in str(diagnosis.actions)) is (rule == "storage latency")
 
 
 def test_an_action_has_what_changes_as_fields() -> None:

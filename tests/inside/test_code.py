@@ -64,14 +64,30 @@ def test_what_blocks_workers(
     """They are blocked for nine tenths of fetching: the kernel names where, or bytes tell."""
     times = {"cpu_ns": MS, "run_queue_ns": 0, **columns}
     result = seen({"": 10}, {blocked_in: 90}, calls, **times)
-    assert blockage(result, workers, blocked=0.9) == expected
+    assert blockage(result, workers, 0.9, "") == expected
 
 
 def test_a_lock_that_is_tried_again_after_a_sleep() -> None:
     """As SQLite does: what workers do meanwhile adds up to the loader's time, here 5 ms of 10."""
     result = seen({"": 50}, {"hrtimer_nanosleep": 50})
-    assert blockage(result, 2, blocked=0.5) == "lock"
-    assert blockage(result, 1, blocked=0.5) == "other"
+    assert blockage(result, 2, 0.5, "") == "lock"
+    assert blockage(result, 1, 0.5, "") == "other"
+
+
+@pytest.mark.parametrize(
+    ("leaf", "blocked_in", "blocked", "server", "expected"),
+    [
+        ("", "unix_stream_read_generic", 0.6, "another program", "server"),
+        ("", "unix_stream_read_generic", 0.4, "another program", "other"),  # it may be a worker
+        ("", "unix_stream_read_generic", 0.6, "", "other"),
+        ("Connection._recv", "unix_stream_read_generic", 0.4, "", "server"),
+        ("", "flock_lock_inode", 0.6, "another program", "lock"),
+    ],
+)
+def test_a_process_that_serves_all_workers(
+    leaf: str, blocked_in: str, blocked: float, server: str, expected: str
+) -> None:
+    assert blockage(seen({leaf: 40}, {blocked_in: 60}), 2, blocked, server) == expected
 
 
 def test_threads_of_a_worker_compute_while_it_waits_for_them() -> None:
