@@ -109,7 +109,7 @@ def test_epoch_boundaries_of_a_shuffle_buffer(persistent: bool, says: str, tmp_p
 def test_what_grows(make: Callable[[int], Training], rules: set[str], tmp_path: Path) -> None:
     """Memory and open files, of the training process or of a worker."""
     probes = [HostProbe(memory_every_s=0)]
-    log = logged(make(150), tmp_path, probes=probes, probe_interval_s=0.001)
+    log = logged(make(250), tmp_path, probes=probes, probe_interval_s=0.001, stages=True)
     grows = {"process memory", "worker memory", "open files"}
     assert {finding.rule for finding in compared(log).findings} & grows == rules
 

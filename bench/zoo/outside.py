@@ -6,6 +6,7 @@ Loaders and steps sleep, for far longer than a slow machine could blur.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -131,21 +132,22 @@ def keeping_samples(batches: int) -> Training:
 
 def keeping_batches(batches: int, *, keeps: bool = True) -> Training:
     """Every batch stays alive, as by itertools.cycle(loader): 2 MB of a worker's shared memory."""
-    kept = []
+    kept, row = [], torch.ones(500_000)
 
     def step(batch: Any) -> None:
         kept[:] = [*kept, batch] if keeps else [batch]
+        batch.sum()
         time.sleep(20 * MS)
 
-    samples = Samples(lambda index: torch.full((500_000,), index), batches)
-    return Training(DataLoader(samples, num_workers=1), step)
+    loader = DataLoader(Samples(lambda _: row, batches), num_workers=1)
+    return Training(loader, step, close=with_few_files())
 
 
 def mapping(batches: int) -> Training:
     """Each step reads a megabyte more of a mapped file, whose pages the system may drop."""
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - it is mapped
-    file.truncate(batches << 20)
-    mapped = np.memmap(file, np.uint8, "r")
+    with tempfile.TemporaryFile() as file:
+        file.truncate(batches << 20)
+        mapped = np.memmap(file, np.uint8, "r")
 
     def step(number: int) -> None:
         mapped[(number << 20) : (number + 1) << 20].max()
@@ -165,7 +167,15 @@ def opening(batches: int, *, closes: bool = False) -> Training:
         time.sleep(20 * MS)
         return index
 
-    return Training(DataLoader(Samples(read, batches), num_workers=1), nothing)
+    loader = DataLoader(Samples(read, batches), num_workers=1)
+    return Training(loader, nothing, close=with_few_files())
+
+
+def with_few_files() -> Callable[[], None]:
+    """Let processes open no more files than most systems do, until what is returned is called."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def stalling(index: int) -> float:

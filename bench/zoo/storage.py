@@ -100,7 +100,7 @@ class Store(BaseHTTPRequestHandler):
     """Answers each request after a while, as a store far away does.
 
     A connection waits for `connect_ms` first, as for TLS, and sends its pieces one after the other.
-    All requests together compute `work_ms` each, one after the other.
+    Requests compute `work_ms` each, one after the other.
     """
 
     protocol_version = "HTTP/1.1"

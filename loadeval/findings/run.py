@@ -246,7 +246,7 @@ def worker_memory(c: Context) -> Finding | None:
             return None
         says = f"Each of the {workers} workers keeps {size(1000 * kept / workers)} more after "
         do = Do("find what the dataset keeps", because)
-        return Finding(f"{says}1,000 batches.{full}", [do], ends=left_ns <= HOUR_NS)
+        return Finding(f"{says}1,000 batches.{full}", [do], sure=False)
     do = Do("keep dataset lists in arrays, and bound caches", because)
     return _growing(c, growth(c.run, "workers"), "The workers keep", do)
 
@@ -297,7 +297,7 @@ def open_files(c: Context) -> Finding | None:
             more = batches_for_trend(c.run, len(table))
             continue
         is_read, hours = True, float(np.ptp(table.time_ns)) / HOUR_NS
-        now, limit = (float(table[name][-1]) for name in ("open_files", "open_files_limit"))
+        now, limit = float(table.open_files[-1]), float(table.open_files_limit.min())
         slows = second.value < first.value / TWICE
         if min(first.bounds[0], second.bounds[0]) <= 0 or slows:
             continue
