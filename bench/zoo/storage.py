@@ -229,8 +229,8 @@ def in_shards(folder: Path, lengths: tuple[int, ...], workers: int) -> Training:
 
 
 def pictures(_: Path, *, faulty: bool) -> Training:
-    """Megabytes that a Manager has for all workers, or that are in memory which they share."""
-    shared: Any = torch.zeros(32, MB, dtype=torch.uint8).share_memory_()
+    """4 MB each that a Manager has for all workers, or that are in memory which they share."""
+    shared: Any = torch.zeros(32, 4 * MB, dtype=torch.uint8).share_memory_()
     close = nothing
     if faulty:
         manager = get_context("fork").Manager()
@@ -239,7 +239,7 @@ def pictures(_: Path, *, faulty: bool) -> Training:
     def read(index: int) -> torch.Tensor:
         return torch.as_tensor(shared[index % 32])[:64].clone()
 
-    return train(Samples(read), close=close)
+    return train(Samples(read, 5 * BATCHES), batch_size=5, close=close)
 
 
 PROGRAMS = (

@@ -9,9 +9,17 @@ import numpy as np
 from loadeval.data.columns import Columns
 from loadeval.findings import BLOCKED, DOMINATES, MOSTLY, STREAM_BYTES_PER_NS, TWICE
 from loadeval.findings.engine import Context, Do, Finding, rule
-from loadeval.findings.inside import collates, less, shorter, tokenises, waits_for_workers, without
+from loadeval.findings.inside import (
+    asks_a_process,
+    collates,
+    less,
+    shorter,
+    tokenises,
+    waits_for_workers,
+    without,
+)
 from loadeval.findings.workers import few_shards, more_workers
-from loadeval.inside.code import FUTEX, PIPE, awaits_threads, blockage
+from loadeval.inside.code import FUTEX, awaits_threads, blockage
 from loadeval.model.changes import Change
 from loadeval.words import duration, share, size
 
@@ -27,7 +35,12 @@ UNBLOCKED = without("blocked_ns", "read_ns")
 
 
 def by(c: Context) -> str | None:
-    """What blocks workers that training waits for; None where collating or tokenising is named."""
+    """What blocks workers that training waits for; None where collating or tokenising is named.
+
+    A process that they ask by a pipe does, also where they mostly unpickle what it sends.
+    """
+    if asks_a_process(c) and not collates(c):
+        return "server"
     if not waits_for_workers(c) or c.blocked < BLOCKED or collates(c) or tokenises(c):
         return None
     return blockage(c.stages, c.loader.workers or 0, c.blocked, c.cpus.server)
@@ -84,8 +97,8 @@ def disk(c: Context) -> Finding | None:
 
 def unserved(c: Context) -> Change:
     """Workers ask nobody: where that is by a pipe, what they get takes no time to unpickle, too."""
-    line = c.stages.blocked_line
-    return less(line) if line is not None and PIPE.match(line.leaf) else UNBLOCKED
+    line = asks_a_process(c)
+    return less(line) if line else UNBLOCKED
 
 
 @rule(
@@ -96,21 +109,23 @@ def unserved(c: Context) -> Change:
 def one_server(c: Context) -> Finding | None:
     """One process answers all workers, such as a Manager's, and can do no more.
 
-    Shown by workers that are blocked for 40% of their work in a pipe of multiprocessing; or for
-    half of it while a process that training started, or others on this machine, use 80% of a CPU
-    more than with ideal loading.
+    Shown by workers that are seen for 40% of their work in a function that asks it by a pipe of
+    multiprocessing; or are blocked for half of it while a process that training started, or others
+    on this machine, use 80% of a CPU more than with ideal loading.
     Excluded by a disk, or a lock.
     """
     if by(c) != "server":
         return None
-    line, who, because = c.stages.blocked_line, c.cpus.server, "a file that they map"
-    if line is not None and PIPE.match(line.leaf):
-        who = "one behind a pipe, such as a Manager's, which pickles what it is asked for each time"
-        because = f"a tensor in shared memory (share_memory_()), {because}"
+    line, who, because = asks_a_process(c), c.cpus.server, "a file that they map"
     _, place, seen_at = place_of(c)
+    part = f"blocked {share(c.blocked)} of their time, at {seen_at},"
+    if line is not None:
+        who = "one behind a pipe, such as a Manager's, which pickles what it is asked for each time"
+        because, place = f"a tensor in shared memory (share_memory_()), {because}", line.place
+        part = f"held up {share(line.share)} of their time, at {line.place},"
     return Finding(
-        f"Workers are blocked {share(c.blocked)} of their time, at {seen_at}, by one process that "
-        f"serves them all: {who}. More workers would only wait longer.",
+        f"Workers are {part} by one process that serves them all: {who}. More workers would only "
+        "wait longer.",
         [Do("let workers read the data themselves", f"{because}, or copies", place, unserved(c))],
     )
 
