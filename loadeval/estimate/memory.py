@@ -82,8 +82,9 @@ def growth(run: Run, subject: str) -> Growth:  # noqa: C901 - one for each reaso
     first, second, lives_ns = trend(run, table, used)
     if first is None or second is None or None in (first.low, second.low):
         readings = int(np.isfinite(used).sum())
+        more = run.batches * (2 * (FEWEST_READINGS + 1) / max(readings, 1) - 1)
         few = f"{readings} memory readings are too few for a trend"
-        return Growth(subject, few, more_batches=batches_for_trend(run, readings))
+        return Growth(subject, few, more_batches=more)
     began_ns, *_, ended_ns = table.time_ns[np.isfinite(used)]
     at_ns, seen_ns = run.steps.request_ns, float(ended_ns - began_ns)
     served = run.steps.nbytes[(began_ns <= at_ns) & (at_ns < ended_ns)].clip(0)
@@ -107,23 +108,10 @@ def growth(run: Run, subject: str) -> Growth:  # noqa: C901 - one for each reaso
     if of_files is not None and of_files.bounds[0] > 0 and of_files.value >= matters:
         says += f" (pages of mapped files do, by {size(of_files.value)}: the system may drop them)"
     of_shared = trend(run, table, shared)[1]
-    return Growth(
-        subject,
-        says,
-        grows,
-        second,
-        limit_bytes,
-        seen_ns=seen_ns,
-        kept_bytes=kept_bytes,
-        batches=len(served),
-        of_batches=kept_bytes / max(batch_bytes, 1.0),
-        of_shared=of_shared.value / second.value if of_shared and second.value else 0.0,
-    )
-
-
-def batches_for_trend(run: Run, readings: int) -> float:
-    """How many more batches bring enough readings for a trend in both halves of the run."""
-    return run.batches * (2 * (FEWEST_READINGS + 1) / max(readings, 1) - 1)
+    in_shared = of_shared.value / second.value if of_shared and second.value else 0.0
+    of_batches = kept_bytes / max(batch_bytes, 1.0)
+    seen = (0.0, seen_ns, kept_bytes, len(served), of_batches, in_shared)
+    return Growth(subject, says, grows, second, limit_bytes, *seen)
 
 
 def trend(run: Run, table: Columns, used: Values) -> tuple[Estimate | None, Estimate | None, float]:

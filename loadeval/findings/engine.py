@@ -360,10 +360,8 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
     nothing = [each.name for each, answer in answers if answer is None]
     nothing += [each.name for each, _ in found if each.name not in told]
     actions, limit = _actions(c, findings)
-    more, too_short = max(short.values(), default=0), tuple(short)
-    return Diagnosis(
-        tuple(findings), tuple(actions), tuple(nothing), skipped, limit, more, too_short
-    )
+    told_more = (limit, max(short.values(), default=0), tuple(short))
+    return Diagnosis(tuple(findings), tuple(actions), tuple(nothing), skipped, *told_more)
 
 
 def _costs(c: Context, found: list[tuple[rule, Finding]]) -> list[Finding]:  # noqa: C901 - one sum

@@ -14,7 +14,6 @@ from loadeval.estimate.memory import (
     HOUR_NS,
     LEAST_SHARE,
     Growth,
-    batches_for_trend,
     bytes_kept,
     growth,
     memory_left,
@@ -40,7 +39,6 @@ from loadeval.findings import (
 from loadeval.findings.cpus import oversubscription
 from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Skip, rule
 from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
-from loadeval.model.costs import TINY
 from loadeval.words import counted, duration, number, share, size, span
 
 SLOW_BATCHES = "find what slows a few batches"
@@ -238,17 +236,18 @@ def worker_memory(c: Context) -> Finding | None:
     """
     because = "a cache or list that the dataset appends to, or lru_cache(None): bound it"
     kept, workers, available = bytes_kept(c.run), c.loader.workers, memory_left(c.run)
-    if kept is not None and workers and available is not None and c.gap.real is not None:
-        full, left_ns = _full(c, max(kept, TINY), c.gap.real.value)
+    if kept and workers and available is not None and c.gap.real is not None:
+        (full, left_ns), length = _full(c, kept, c.gap.real.value), length_of_epochs(c.run) or 1.0
         anew = len({start.epoch for start in c.run.worker_starts}) > 1
-        is_over = anew and (length_of_epochs(c.run) or 1.0) < available / max(kept, TINY)
-        if left_ns * LEAST_SHARE > HOUR_NS or is_over:
-            return None
-        says = f"Each of the {workers} workers keeps {size(1000 * kept / workers)} more after "
-        do = Do("find what the dataset keeps", because)
-        return Finding(f"{says}1,000 batches.{full}", [do], sure=False)
+        if left_ns * LEAST_SHARE <= HOUR_NS and not (anew and length < available / kept):
+            says = f"Each of the {workers} workers keeps {size(1000 * kept / workers)} more after "
+            do = Do("find what the dataset keeps", because)
+            return Finding(f"{says}1,000 batches.{full}", [do], sure=False)
+    grown = growth(c.run, "workers")
+    if kept is not None and grown.bytes_per_hour is None:
+        return None
     do = Do("keep dataset lists in arrays, and bound caches", because)
-    return _growing(c, growth(c.run, "workers"), "The workers keep", do)
+    return _growing(c, grown, "The workers keep", do)
 
 
 def _growing(c: Context, grown: Growth, who: str, do: Do) -> Finding | None:
@@ -286,38 +285,30 @@ def open_files(c: Context) -> Finding | None:
     Shown by descriptors that become more in both halves of the run, by 10% of their limit.
     Excluded by a rise in one half alone, and one that becomes slower.
     """
-    is_read, more = False, 0.0
+    is_read, keeps = False, _keeps_batches(growth(c.run, "process"))
+    closing = Do("close the files that samples are read from", "or keep one open for each file")
     for subject, whose in (("process", "The training process"), ("workers", "A worker")):
         table = c.run.readings.get(("host", subject), Columns({}))
-        if "open_files" not in table or "open_files_limit" not in table:
+        if "open_files_limit" not in table:
             continue
         table = table.take(np.isfinite(table.open_files + table.open_files_limit))
         first, second, _ = trend(c.run, table, table.open_files)
         if first is None or second is None or None in (first.low, second.low):
-            more = batches_for_trend(c.run, len(table))
             continue
-        is_read, hours = True, float(np.ptp(table.time_ns)) / HOUR_NS
+        is_read, seen_ns = True, float(np.ptp(table.time_ns))
         now, limit = float(table.open_files[-1]), float(table.open_files_limit.min())
-        slows = second.value < first.value / TWICE
-        if min(first.bounds[0], second.bounds[0]) <= 0 or slows:
+        more, slows = second.value * seen_ns / HOUR_NS, second.value < first.value / TWICE
+        if min(first.bounds[0], second.bounds[0]) <= 0 or slows or more < FEW * limit:
             continue
-        if second.value * hours < FEW * limit:
-            continue
-        because = "a with statement closes them; or keep one open for each file"
-        do = Do("close the files that the dataset opens", because)
-        if subject == "process":
-            because = "set_sharing_strategy('file_system') needs none for tensors of workers"
-            do = Do("close files, and let go of tensors that came from workers", because)
-            do = LET_GO if _keeps_batches(growth(c.run, subject)) else do
-        left_ns = (limit - now) / second.value * HOUR_NS
+        left_ns = max((limit - now) / second.value, 0.0) * HOUR_NS
         says = (
-            f"{whose} has {now:,.0f} open files of the {limit:,.0f} that it may have, "
-            f"{second.value * hours:,.0f} more than {span(hours * HOUR_NS)} before: at this rate "
-            f"there are no more in {span(max(left_ns, 0.0))}."
+            f"{whose} has {now:,.0f} open files of the {limit:,.0f} that it may have, {more:,.0f} "
+            f"more than {span(seen_ns)} before: at this rate there are no more in {span(left_ns)}."
         )
+        do = LET_GO if keeps and subject == "process" else closing
         return Finding(says, [do], ends=left_ns <= HOUR_NS)
     if not is_read:
-        raise Skip("open files were read too few times for a trend", more)
+        raise Skip("open files were read too few times for a trend")
     return None
 
 

@@ -68,8 +68,8 @@ class HostProbe:
     What is costly is done no more often than it can afford: looking for new workers, every
     second or two on a small machine, and reading `pss_bytes`, every `memory_every_s` seconds at
     most: memory in which what is shared counts once (`pss_file_bytes` of it are of mapped files).
-    In what is read each time it counts for each process: pages of no file, of shared memory, and of
-    files. So are `open_files`, of a worker those of the one that has the most, and the CPUs that
+    In what is read more often it counts for each process: pages of no file, of shared memory, and
+    of files. So are `open_files`, of a worker those of the one that has the most, and the CPUs that
     the training process and its workers may run on, see `cpus_allowed`.
     """
 
@@ -92,7 +92,8 @@ class HostProbe:
         self._machine = MachineLoad()
         self._family_limit, self._machine_limit = RateLimit(0.0), RateLimit(0.0)
         self._memory_limit = RateLimit(self._memory_every_s)
-        self._affinity_limit, self._files_limit = RateLimit(LIMITS_EVERY_S), RateLimit(0.0)
+        self._affinity_limit = RateLimit(LIMITS_EVERY_S)
+        self._resident_limit, self._files_limit = RateLimit(0.0), RateLimit(0.0)
 
     def read(self) -> Mapping[str, Mapping[str, float | None]]:
         """The quantities of each subject now."""
@@ -112,10 +113,11 @@ class HostProbe:
         def memory(file: str, kernels: Mapping[str, str]) -> list[Quantities]:
             return [_memory_of(usages, file, kernels) for usages in processes.values()]
 
+        resident = self._resident_limit.of(lambda: memory("status", RESIDENT))
         once = self._memory_limit.of(lambda: memory("smaps_rollup", SHARED_ONCE))
         files = self._files_limit.of(lambda: list(map(_open_files_of, processes.values())))
         allowed = self._affinity_limit.of(lambda: cpus_allowed(self._pid, workers))
-        for of_both in filter(None, (memory("status", RESIDENT), once, files, allowed)):
+        for of_both in filter(None, (resident, once, files, allowed)):
             readings["process"] |= of_both[0]
             readings["workers"] |= of_both[1]
         readings = {name: readings[name] for name, usages in processes.items() if usages}
@@ -147,7 +149,7 @@ def rates(usages: dict[int, Usage], before: dict[int, Usage], elapsed_s: float) 
 
 
 def _memory_of(usages: dict[int, Usage], file: str, kernels: Mapping[str, str]) -> Quantities:
-    """The memory of these processes, as a file says: smaps_rollup in 5 ms a GB, status in 50 us."""
+    """The memory of these processes, as a file says: smaps_rollup in 5 ms a GB, status at once."""
     told = [amounts_in(content_of(f"/proc/{pid}/{file}")) for pid in usages]
     return {
         name: 1024 * sum(amounts[kernel] for amounts in told)

@@ -172,7 +172,7 @@ def test_files_that_are_never_closed() -> None:
         (2**20, None),
     ):
         files = {"open_files": 11 + 3 * np.arange(200), "open_files_limit": limit}
-        do = "close files, and let go of tensors that came from workers"
+        do = "close the files that samples are read from"
         assert told("open files", growing(**files)) == ((says, do) if says else ())
 
 
