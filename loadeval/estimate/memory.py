@@ -31,8 +31,8 @@ taken to need no more kernel time: 1 to 4 us are usual."""
 MINUTE_NS = 6e10
 FEWEST_BYTES = 16_000_000
 """What was seen for a shorter time may be a start, unless the process kept so much, and as fast as
-fills the memory in an hour, or half of what the batches had. Workers, whose allocator keeps what it
-frees for hundreds of batches, have no such exception: 0.45 GB were measured in 8 s."""
+fills the memory in an hour, or half of what the batches had. What workers share is read so seldom
+that it takes as long: their allocator keeps 0.45 GB of what it frees in the first seconds."""
 FEWEST_READINGS = 5
 """Of fewer nobody can tell growth from a start: memory is read after 0, 0.5, 1, 2 and 4 s."""
 LATEST, EVEN = 3, 0.5
@@ -45,9 +45,8 @@ class Growth(NamedTuple):
 
     `bytes_per_hour` is None where it was not measured; `limit_bytes` is the total memory. `grows`
     tells whether it does so beyond chance and by as much as matters, and `says` why not, or why it
-    was not measured, for which about `more_batches` will do. In `seen_ns` it has grown by
-    `kept_bytes`, which is `of_batches`, a share, of the bytes of the `batches` that were served
-    meanwhile; `of_shared` of it is in shared memory.
+    was not measured. In `seen_ns` it has grown by `kept_bytes`, which is `of_batches`, a share, of
+    the bytes of the `batches` that were served meanwhile; `of_shared` of it is in shared memory.
     """
 
     subject: str
@@ -55,7 +54,6 @@ class Growth(NamedTuple):
     grows: bool = False
     bytes_per_hour: Estimate | None = None
     limit_bytes: int | None = None
-    more_batches: float = 0.0
     seen_ns: float = 0.0
     kept_bytes: float = 0.0
     batches: int = 0
@@ -82,16 +80,15 @@ def growth(run: Run, subject: str) -> Growth:  # noqa: C901 - one for each reaso
     first, second, lives_ns = trend(run, table, used)
     if first is None or second is None or None in (first.low, second.low):
         readings = int(np.isfinite(used).sum())
-        more = run.batches * (2 * (FEWEST_READINGS + 1) / max(readings, 1) - 1)
-        few = f"{readings} memory readings are too few for a trend"
-        return Growth(subject, few, more_batches=more)
+        few = f"{readings} memory readings are too few for a trend; let it run for a minute"
+        return Growth(subject, few)
     began_ns, *_, ended_ns = table.time_ns[np.isfinite(used)]
     at_ns, seen_ns = run.steps.request_ns, float(ended_ns - began_ns)
     served = run.steps.nbytes[(began_ns <= at_ns) & (at_ns < ended_ns)].clip(0)
     kept_bytes, batch_bytes = second.value * seen_ns / HOUR_NS, float(served.sum())
     matters, grows = LEAST_SHARE * limit_bytes, False
     is_fast = second.value >= limit_bytes or kept_bytes >= EVEN * batch_bytes > 0
-    is_fast = is_fast and subject == "process" and kept_bytes >= FEWEST_BYTES
+    is_start = seen_ns < MINUTE_NS and not (is_fast and kept_bytes >= FEWEST_BYTES)
     if min(first.bounds[0], second.bounds[0]) <= 0:
         says = "any growth is within the noise"
     elif second.value < matters:
@@ -100,7 +97,7 @@ def growth(run: Run, subject: str) -> Growth:  # noqa: C901 - one for each reaso
         says = "it grows ever more slowly"
     elif second.value * min(lives_ns / HOUR_NS, 1.0) < matters:
         says = "it grows, but the workers restart before that matters"
-    elif seen_ns < MINUTE_NS and not is_fast:
+    elif is_start and subject == "process":
         says = "it grows, but was seen for less than a minute"
     else:
         says, grows = "it grows", True
@@ -110,7 +107,7 @@ def growth(run: Run, subject: str) -> Growth:  # noqa: C901 - one for each reaso
     of_shared = trend(run, table, shared)[1]
     in_shared = of_shared.value / second.value if of_shared and second.value else 0.0
     of_batches = kept_bytes / max(batch_bytes, 1.0)
-    seen = (0.0, seen_ns, kept_bytes, len(served), of_batches, in_shared)
+    seen = (seen_ns, kept_bytes, len(served), of_batches, in_shared)
     return Growth(subject, says, grows, second, limit_bytes, *seen)
 
 

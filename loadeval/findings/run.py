@@ -253,7 +253,7 @@ def worker_memory(c: Context) -> Finding | None:
 def _growing(c: Context, grown: Growth, who: str, do: Do) -> Finding | None:
     rate, limit = grown.bytes_per_hour, grown.limit_bytes
     if rate is None or limit is None:
-        raise Skip(grown.says, grown.more_batches)
+        raise Skip(grown.says)
     if not grown.grows:
         return None
     says = f"{who} more and more: {size(grown.kept_bytes)} in {span(grown.seen_ns)}"

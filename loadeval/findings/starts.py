@@ -102,8 +102,7 @@ def late(c: Context, cause: str | None) -> tuple[float, float, Start] | None:
     waits_ns, rest_ns = first_waits(c.run).wait_ns, _rest_of_epoch_ns(c)
     later = waits_ns if c.loader.ready_batches else waits_ns[1:]
     if not len(later):
-        left = (c.loader.length or 0) + 1 - c.run.batches  # until the next one has
-        raise Skip("only one epoch was seen to start", left)
+        raise Skip("only one epoch was seen to start")
     if rest_ns is None:
         raise Skip("the length of an epoch is not known")
     mean_ns = float(later.mean())

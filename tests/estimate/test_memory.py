@@ -50,7 +50,7 @@ def rate(result: Growth) -> float:
 
 
 GROWS, NOISE = "it grows", "any growth is within the noise"
-FEW = "5 memory readings are too few for a trend"
+FEW = "5 memory readings are too few for a trend; let it run for a minute"
 ANEW = "it grows, but the workers restart before that matters"
 
 
