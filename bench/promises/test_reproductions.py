@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,17 @@ from torch.utils.data import DataLoader
 
 from bench.judge import COMMAND, ROOT, compared
 from bench.zoo.costs import MS, Pause
-from bench.zoo.outside import CPUS, SEEN, Seen, Shuffling, keeping_outputs, keeping_samples
+from bench.zoo.outside import (
+    CPUS,
+    SEEN,
+    Seen,
+    Shuffling,
+    keeping_batches,
+    keeping_outputs,
+    keeping_samples,
+    mapping,
+    opening,
+)
 from bench.zoo.programs import Samples, Training
 from loadeval import LoaderEvaluator
 from loadeval.probes.host import HostProbe  # memory is read often, so that seconds show hours
@@ -91,13 +102,23 @@ def test_epoch_boundaries_of_a_shuffle_buffer(persistent: bool, says: str, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("make", "rule"), [(keeping_outputs, "process memory"), (keeping_samples, "worker memory")]
+    ("make", "rules"),
+    [
+        (keeping_outputs, {"process memory"}),
+        (keeping_samples, {"worker memory"}),
+        (keeping_batches, {"process memory", "open files"}),
+        (partial(keeping_batches, keeps=False), set()),
+        (mapping, set()),
+        (opening, {"open files"}),
+        (partial(opening, closes=True), set()),
+    ],
 )
-def test_memory_that_grows(make: Callable[[int], Training], rule: str, tmp_path: Path) -> None:
-    """A list of all outputs so far grows with every step, or a dataset keeps what it has loaded."""
+def test_what_grows(make: Callable[[int], Training], rules: set[str], tmp_path: Path) -> None:
+    """Memory and open files, of the training process or of a worker."""
     probes = [HostProbe(memory_every_s=0)]
-    log = logged(make(150), tmp_path, probes=probes, probe_interval_s=0.001)
-    assert rule in {finding.rule for finding in compared(log).findings}
+    log = logged(make(250), tmp_path, probes=probes, probe_interval_s=0.001, stages=True)
+    grows = {"process memory", "worker memory", "open files"}
+    assert {finding.rule for finding in compared(log).findings} & grows == rules
 
 
 def test_not_representative(tmp_path: Path) -> None:

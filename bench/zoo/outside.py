@@ -6,9 +6,11 @@ Loaders and steps sleep, for far longer than a slow machine could blur.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -146,6 +148,54 @@ class Lines(IterableDataset[int]):
 
 def read_by_workers(*, divided: bool) -> Training:
     return Training(DataLoader(Lines(divided=divided), batch_size=4, num_workers=2), Pause(4))
+
+
+def keeping_batches(batches: int, *, keeps: bool = True) -> Training:
+    """Every batch stays alive, as by itertools.cycle(loader): 2 MB of a worker's shared memory."""
+    kept, row = [], torch.ones(500_000)
+
+    def step(batch: Any) -> None:
+        kept[:] = [*kept, batch] if keeps else [batch]
+        batch.sum()
+        time.sleep(20 * MS)
+
+    loader = DataLoader(Samples(lambda _: row, batches), num_workers=1)
+    return Training(loader, step, close=with_few_files())
+
+
+def mapping(batches: int) -> Training:
+    """Each step reads a megabyte more of a mapped file, whose pages the system may drop."""
+    with tempfile.TemporaryFile() as file:
+        file.truncate(batches << 20)
+        mapped = np.memmap(file, np.uint8, "r")
+
+    def step(number: int) -> None:
+        mapped[(number << 20) : (number + 1) << 20].max()
+        time.sleep(20 * MS)
+
+    return Training(range(batches), step)
+
+
+def opening(batches: int, *, closes: bool = False) -> Training:
+    """Each sample opens a file, and may not close it."""
+    opened = []
+
+    def read(index: int) -> int:
+        opened.append(os.open(__file__, os.O_RDONLY))
+        if closes:
+            os.close(opened.pop())
+        time.sleep(20 * MS)
+        return index
+
+    loader = DataLoader(Samples(read, batches), num_workers=1)
+    return Training(loader, nothing, close=with_few_files())
+
+
+def with_few_files() -> Callable[[], None]:
+    """Let processes open no more files than most systems do, until what is returned is called."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def stalling(index: int) -> float:

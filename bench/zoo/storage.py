@@ -30,6 +30,7 @@ from bench.zoo.programs import (
     Samples,
     Stream,
     Training,
+    nothing,
     of_this_worker,
     train,
 )
@@ -285,7 +286,22 @@ def in_shards(folder: Path, lengths: tuple[int, ...], workers: int) -> Training:
     return downloaded(folder, lambda port, _: Shards(port, lengths), workers, latency_ms=7)
 
 
+def pictures(_: Path, *, faulty: bool) -> Training:
+    """4 MB each that a Manager has for all workers, or that are in memory which they share."""
+    shared: Any = torch.zeros(32, 4 * MB, dtype=torch.uint8).share_memory_()
+    close = nothing
+    if faulty:
+        manager = get_context("fork").Manager()
+        shared, close = manager.dict(enumerate(shared.numpy())), manager.shutdown
+
+    def read(index: int) -> torch.Tensor:
+        return torch.as_tensor(shared[index % 32])[:64].clone()
+
+    return train(Samples(read, 5 * BATCHES), batch_size=5, close=close)
+
+
 PROGRAMS = (
+    Program("a Manager for all workers", "one process serves all", "share_memory_", pictures),
     Program(
         "a lock around an archive",
         "lock",

@@ -1,12 +1,12 @@
 """How memory grows while a run goes on, what forked workers copy, and what workers keep.
 
 Of the workers PSS counts, without mapped files, which the system may drop. Of the process its
-anonymous memory does, for its PSS also rises while its workers copy what they shared with it. RSS
-stands in where the system told no better.
+anonymous memory does, and shared memory, in which tensors come from workers: its PSS also rises
+while workers copy what they shared with it. RSS stands in where the system told no better.
 
 Memory also grows when a run starts up, and steps up now and then. So growth is that of the second
-half, where the first one grows too: one step cannot do that to both. Where a worker comes or goes a
-new stretch begins, and nothing is concluded from one to the next.
+half, where the first one grows too, and not far faster: one step cannot do that to both. Where a
+worker comes or goes a new stretch begins, and nothing is concluded from one to the next.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import numpy as np
 from loadeval.data.columns import UNKNOWN, Columns, Values
 from loadeval.data.run import Run
 from loadeval.estimate.stats import Estimate, slope
+from loadeval.estimate.steady import once_per_run
+from loadeval.words import size
 
 HOUR_NS = 3.6e12
 LEAST_SHARE = 0.01
@@ -26,6 +28,11 @@ LEAST_SHARE = 0.01
 PAGE, MOST_FAULT_NS = 4096, 10_000
 """Forked memory is copied in pages of so many bytes, also where large ones are in use. A fault is
 taken to need no more kernel time: 1 to 4 us are usual."""
+MINUTE_NS = 6e10
+FEWEST_BYTES = 16_000_000
+"""What was seen for a shorter time may be a start, unless the process kept so much, and as fast as
+fills the memory in an hour, or half of what the batches had. What workers share is read so seldom
+that it takes as long: their allocator keeps 0.45 GB of what it frees in the first seconds."""
 FEWEST_READINGS = 5
 """Of fewer nobody can tell growth from a start: memory is read after 0, 0.5, 1, 2 and 4 s."""
 LATEST, EVEN = 3, 0.5
@@ -38,7 +45,8 @@ class Growth(NamedTuple):
 
     `bytes_per_hour` is None where it was not measured; `limit_bytes` is the total memory. `grows`
     tells whether it does so beyond chance and by as much as matters, and `says` why not, or why it
-    was not measured.
+    was not measured. In `seen_ns` it has grown by `kept_bytes`, which is `of_batches`, a share, of
+    the bytes of the `batches` that were served meanwhile; `of_shared` of it is in shared memory.
     """
 
     subject: str
@@ -46,9 +54,15 @@ class Growth(NamedTuple):
     grows: bool = False
     bytes_per_hour: Estimate | None = None
     limit_bytes: int | None = None
+    seen_ns: float = 0.0
+    kept_bytes: float = 0.0
+    batches: int = 0
+    of_batches: float = 0.0
+    of_shared: float = 0.0
 
 
-def growth(run: Run, subject: str) -> Growth:
+@once_per_run
+def growth(run: Run, subject: str) -> Growth:  # noqa: C901 - one for each reason
     """What `run` tells of the memory of `subject`."""
     table, limit_bytes = run.readings.get(("host", subject)), memory_there(run)
     if table is None:
@@ -57,37 +71,64 @@ def growth(run: Run, subject: str) -> Growth:
     if limit_bytes is None:
         return Growth(subject, "the machine's memory size is not known")
     unknown = np.full(len(table), np.nan)
+    shared = np.nan_to_num(table.get("shared_memory_bytes", unknown))
     used: Values = table.get("rss_bytes", unknown)
     if subject == "process" and "anonymous_bytes" in table:
-        used = table.anonymous_bytes
+        used = table.anonymous_bytes + shared
     elif "pss_bytes" in table:
         used = table.pss_bytes - np.nan_to_num(table.get("pss_file_bytes", unknown))
-    known = np.isfinite(used)
-    table, hours, used = table.take(known), table.time_ns[known] / HOUR_NS, used[known]
-    none = np.zeros(len(used))
+    first, second, lives_ns = trend(run, table, used)
+    if first is None or second is None or None in (first.low, second.low):
+        readings = int(np.isfinite(used).sum())
+        few = f"{readings} memory readings are too few for a trend; let it run for a minute"
+        return Growth(subject, few)
+    began_ns, *_, ended_ns = table.time_ns[np.isfinite(used)]
+    at_ns, seen_ns = run.steps.request_ns, float(ended_ns - began_ns)
+    served = run.steps.nbytes[(began_ns <= at_ns) & (at_ns < ended_ns)].clip(0)
+    kept_bytes, batch_bytes = second.value * seen_ns / HOUR_NS, float(served.sum())
+    matters, grows = LEAST_SHARE * limit_bytes, False
+    is_fast = second.value >= limit_bytes or kept_bytes >= EVEN * batch_bytes > 0
+    is_start = seen_ns < MINUTE_NS and not (is_fast and kept_bytes >= FEWEST_BYTES)
+    if min(first.bounds[0], second.bounds[0]) <= 0:
+        says = "any growth is within the noise"
+    elif second.value < matters:
+        says = "it grows by little"
+    elif second.value < EVEN * first.value:
+        says = "it grows ever more slowly"
+    elif second.value * min(lives_ns / HOUR_NS, 1.0) < matters:
+        says = "it grows, but the workers restart before that matters"
+    elif is_start and subject == "process":
+        says = "it grows, but was seen for less than a minute"
+    else:
+        says, grows = "it grows", True
+    of_files = trend(run, table, table.get("mapped_file_bytes", unknown))[1]
+    if of_files is not None and of_files.bounds[0] > 0 and of_files.value >= matters:
+        says += f" (pages of mapped files do, by {size(of_files.value)}: the system may drop them)"
+    of_shared = trend(run, table, shared)[1]
+    in_shared = of_shared.value / second.value if of_shared and second.value else 0.0
+    of_batches = kept_bytes / max(batch_bytes, 1.0)
+    seen = (seen_ns, kept_bytes, len(served), of_batches, in_shared)
+    return Growth(subject, says, grows, second, limit_bytes, *seen)
+
+
+def trend(run: Run, table: Columns, used: Values) -> tuple[Estimate | None, Estimate | None, float]:
+    """How `used`, where it was read with `table`, grows in an hour: in both halves of the run.
+
+    And how long workers live that are started anew, in ns: they begin with fresh memory, and grow
+    no longer than that. What comes and goes beside them, as for validation, is told apart where
+    their starts were seen.
+    """
+    table, used = table.take(np.isfinite(used)), used[np.isfinite(used)]
+    none, hours = np.zeros(len(used)), table.time_ns / HOUR_NS
     started, alive = table.get("started_workers", none), table.get("alive_workers", none)
     cuts = np.flatnonzero((np.diff(started) != 0) | (np.diff(alive) != 0)) + 1
     stretches = [*zip(np.split(hours, cuts), np.split(used, cuts), strict=True)]
     first = slope([(t[: len(t) // 2], used[: len(t) // 2]) for t, used in stretches])
     second = slope([(t[len(t) // 2 :], used[len(t) // 2 :]) for t, used in stretches])
-    if first is None or second is None or None in (first.low, second.low):
-        few = f"too few memory readings for a trend ({len(used)}); run for some minutes"
-        return Growth(subject, few)
-    # Workers that are started anew begin with fresh memory, and grow no longer than they live. What
-    # comes and goes beside them, as for validation, is told apart where their starts were seen.
-    lives, epochs = 1.0, {start.epoch for start in run.worker_starts}
+    lives_ns, epochs = np.inf, {start.epoch for start in run.worker_starts}
     if (started > alive).any() and len(epochs) != 1:
-        lives = min(1.0, max(float(np.ptp(times)) for times, _ in stretches))
-    matters, grows = LEAST_SHARE * limit_bytes, False
-    if min(first.bounds[0], second.bounds[0]) <= 0:
-        says = "any growth is within the noise"
-    elif second.value < matters:
-        says = "it grows by little"
-    elif second.value * lives < matters:
-        says = "it grows, but the workers restart before that matters"
-    else:
-        says, grows = "it grows", True
-    return Growth(subject, says, grows, second, limit_bytes)
+        lives_ns = HOUR_NS * max(float(np.ptp(times)) for times, _ in stretches)
+    return first, second, lives_ns
 
 
 def memory_there(run: Run) -> int | None:
@@ -145,21 +186,23 @@ def copies(run: Run) -> Copies | None:
     )
 
 
-def bytes_kept(run: Run) -> float:
+def bytes_kept(run: Run) -> float | None:
     """What workers keep more after each batch of the loader, as far as that goes on.
 
     Pages that a worker copies are not more than it shared. Growth that becomes slower, as of a
-    cache that is nearly full, is none, nor is that of too few readings. Of workers that were
-    started anew the last ones count.
+    cache that is nearly full, is none. Of workers that were started anew the last ones count. None
+    where one of them has too few readings.
     """
     latest = {worker: read for worker, read, _ in _of_workers(run)}
     kept = 0.0
     for read in latest.values():
         held = read.private_bytes + read.shared_bytes
         grown = (np.diff(held) / np.diff(read.batches))[-LATEST:]
-        if len(held) >= FEWEST_READINGS and grown.min() > 0 and grown[-1] >= EVEN * grown.max():
+        if len(held) < FEWEST_READINGS:
+            return None
+        if grown.min() > 0 and grown[-1] >= EVEN * grown.max():
             kept += float(grown[-1])
-    return kept / max(len(latest), 1)
+    return kept / len(latest) if latest else None
 
 
 def _of_workers(run: Run) -> list[tuple[int, Columns, int]]:

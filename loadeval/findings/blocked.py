@@ -9,9 +9,18 @@ import numpy as np
 from loadeval.data.columns import Columns
 from loadeval.findings import BLOCKED, DOMINATES, MOSTLY, STREAM_BYTES_PER_NS, TWICE
 from loadeval.findings.engine import Context, Do, Finding, rule
-from loadeval.findings.inside import collates, shorter, tokenises, waits_for_workers, without
+from loadeval.findings.inside import (
+    asks_a_process,
+    collates,
+    less,
+    shorter,
+    tokenises,
+    waits_for_workers,
+    without,
+)
 from loadeval.findings.workers import few_shards, more_workers
 from loadeval.inside.code import FUTEX, awaits_threads, blockage
+from loadeval.inside.stages import CodeLine
 from loadeval.words import duration, share, size
 
 KERNEL = "on-CPU, run-queue and blocked time of the workers, as the kernel counts it"
@@ -26,7 +35,12 @@ UNBLOCKED = without("blocked_ns", "read_ns")
 
 
 def by(c: Context) -> str | None:
-    """What blocks workers that training waits for; None where collating or tokenising is named."""
+    """What blocks workers that training waits for; None where collating or tokenising is named.
+
+    A process that they ask by a pipe does, also where they mostly unpickle what it sends.
+    """
+    if asks_a_process(c):
+        return "server"
     if not waits_for_workers(c) or c.blocked < BLOCKED or collates(c) or tokenises(c):
         return None
     return blockage(c.stages, c.loader.workers or 0, c.blocked)
@@ -78,6 +92,31 @@ def disk(c: Context) -> Finding | None:
         f"The data is read from the disk, not from the page cache{much}. Loading is blocked "
         f"{share(c.blocked)} of its time.",
         [Do("read less, or from a faster disk", because, change=UNBLOCKED)],
+    )
+
+
+def asking(c: Context) -> CodeLine | None:
+    """The line in which workers ask the process that blocks them."""
+    return asks_a_process(c) or c.stages.blocked_line
+
+
+@rule("one process serves all", source=KERNEL, undo=lambda c: less(asking(c)))
+def one_server(c: Context) -> Finding | None:
+    """One process answers all workers by a pipe, such as a Manager's.
+
+    Shown by workers that are seen for 40% of their work in a function that asks it by a pipe of
+    multiprocessing, or are blocked for 40% of it, mostly there.
+    Excluded by a disk, or a lock, and a collate function that takes 40%.
+    """
+    line = asking(c) if by(c) == "server" else None
+    if line is None:
+        return None
+    because = "a tensor in shared memory (share_memory_()), a file that they map, or copies"
+    return Finding(
+        f"Workers are held up {share(line.share)} of their time, at {line.place}, by one process "
+        "that serves them all: one behind a pipe, such as a Manager's, which pickles what it is "
+        "asked for each time. More workers would only wait longer.",
+        [Do("let workers read the data themselves", because, line.place, less(line))],
     )
 
 

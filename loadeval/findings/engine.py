@@ -8,6 +8,7 @@ before it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -16,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from loadeval.data.blocks import batches_for
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
@@ -43,7 +45,14 @@ Undo: TypeAlias = "Callable[[Context], Change]"
 
 
 class Skip(Exception):  # noqa: N818 - it is none
-    """Why a rule could not tell, and what would measure it."""
+    """Why a rule could not tell, and what would measure it.
+
+    Where the run was too short, about so many `more_batches` would; 0 where that is not the reason.
+    """
+
+    def __init__(self, why: str, more_batches: float = 0) -> None:
+        super().__init__(why)
+        self.more_batches = math.ceil(max(more_batches, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +92,9 @@ class Finding:
 
     `facts` are Estimates, numbers with their unit in the name, or text. `sure` is False where other
     causes would look the same. `cost` is the share of the training time, over whole epochs, that
-    it takes and no finding before it; None where that is not known. `rule` and `source` are those
-    of the rule that found it.
+    it takes and no finding before it; None where that is not known. What is `ahead` comes before
+    the time lost to loading: it ends training soon, or is done for nothing, or costs more than each
+    part of that. `rule` and `source` are those of the rule that found it.
     """
 
     says: str
@@ -92,6 +102,7 @@ class Finding:
     facts: Mapping[str, Any] = field(default_factory=dict)
     sure: bool = True
     cost: float | None = None
+    ahead: bool = False
     rule: str = ""
     source: str = ""
 
@@ -122,6 +133,8 @@ class Diagnosis:
 
     `nothing` are the rules that found nothing, `skipped` those that could not tell, and why.
     `limit` is what holds training up once the predicted actions are done; "" where none is.
+    `more_batches` are how many more would do for all rules that could not tell in a run so short,
+    `short`; 0 where there are none.
     """
 
     findings: tuple[Finding, ...]
@@ -129,6 +142,8 @@ class Diagnosis:
     nothing: tuple[str, ...]
     skipped: Mapping[str, str]
     limit: str = ""
+    more_batches: int = 0
+    short: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +152,7 @@ class rule:  # noqa: N801 - it decorates functions
 
     What that costs is `of` these parts of the time lost. Findings of which the `turn` is first are
     undone before others, those by gain in its order, and the last ones have what is left. One of
-    no part finds what is beside it, or done for nothing: its cost is a share of the run, and what
-    to do about it comes first.
+    no part finds what is beside it: its cost is a share of the run.
     """
 
     name: str
@@ -246,14 +260,22 @@ class Context:
         """
         if self.is_log:
             if self.run.header.mode != "log" or self.ideal is not None:
-                raise Skip(NO_IDEAL if self.gap.pairs is None else "no pair of blocks is whole yet")
-            if len(self.rows) < FEWEST_LOGGED:
-                raise Skip(f"{len(self.rows)} steady batches, of {FEWEST_LOGGED} needed")
+                if self.gap.pairs is None:
+                    raise Skip(NO_IDEAL)
+                needed = batches_for(1, self.loader.prefetch_depth or 0)
+                raise Skip("no pair of blocks is whole yet", needed - self.run.batches)
+            self.needs(FEWEST_LOGGED)
             return self.waiting >= MATTERS
         speedup = self.gap.steady_speedup
         if speedup is None:
             raise Skip("an arm has no batch that counts")
         return speedup.bounds[0] > 1 and 1 - 1 / speedup.value >= MATTERS
+
+    def needs(self, batches: int) -> None:
+        """Raises Skip where there are fewer steady ones, which others come between."""
+        if (known := len(self.rows)) < batches:
+            more = (batches - known) * self.run.batches / max(known, 1)
+            raise Skip(f"{known} steady batches, of {batches} needed", more)
 
     def needs_ideal(self) -> None:
         """Raises Skip where ideal loading was not measured."""
@@ -327,7 +349,9 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
         return Diagnosis((), (), (), {RULES[ask].name: why for ask in asks})
     c = Context(real, ideal, others)
     answers = [(RULES[ask], c.answer(ask)) for ask in asks]
-    skipped = {each.name: str(why) for each, why in answers if isinstance(why, Skip)}
+    skips = {each.name: why for each, why in answers if isinstance(why, Skip)}
+    skipped = {name: str(why) for name, why in skips.items()}
+    short = {name: why.more_batches for name, why in skips.items() if why.more_batches}
     found = [
         (each, replace(finding, rule=each.name, source=each.source))
         for each, finding in answers
@@ -338,7 +362,8 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
     nothing = [each.name for each, answer in answers if answer is None]
     nothing += [each.name for each, _ in found if each.name not in told]
     actions, limit = _actions(c, findings)
-    return Diagnosis(tuple(findings), tuple(actions), tuple(nothing), skipped, limit)
+    told_more = (limit, max(short.values(), default=0), tuple(short))
+    return Diagnosis(tuple(findings), tuple(actions), tuple(nothing), skipped, *told_more)
 
 
 def _costs(c: Context, found: list[tuple[rule, Finding]]) -> list[Finding]:  # noqa: C901 - one sum
@@ -375,8 +400,8 @@ def _costs(c: Context, found: list[tuple[rule, Finding]]) -> list[Finding]:  # n
         return turn, -(cost or 0.0) * (1 + LARGE * by_setting)
 
     findings, undone, reached = list[Finding](), Change(), 0.0
-    late = ((*pair, alone(*pair)) for pair in found if pair[0].of)
-    for each, finding, by_itself in sorted(late, key=place):
+    of_lost = ((*pair, alone(*pair)) for pair in found if pair[0].of)
+    for each, finding, by_itself in sorted(of_lost, key=place):
         if by_itself is None:
             findings.append(replace(finding, cost=None))
             continue
@@ -398,9 +423,16 @@ def _costs(c: Context, found: list[tuple[rule, Finding]]) -> list[Finding]:  # n
             taken = min(rest, most)
             left[part], rest = left[part] - taken, rest - taken
         findings.append(replace(finding, cost=cost))
-    findings += [finding for each, finding in found if not each.of]
-    first = _first()
-    return sorted(findings, key=lambda f: (f.cost is None, f.rule not in first, -(f.cost or 0.0)))
+    most, first = max((each.cost or 0.0 for each in findings), default=0.0), _first()
+    findings += [
+        replace(finding, ahead=finding.ahead or (finding.cost or 0.0) > most)
+        for each, finding in found
+        if not each.of
+    ]
+    return sorted(
+        findings,
+        key=lambda f: (not f.ahead, f.cost is None, f.rule not in first, -(f.cost or 0.0)),
+    )
 
 
 def _within(
@@ -476,8 +508,8 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
                 continue
         told |= set(rules)
         actions.append(_action(c, do, rules, None))
-    beside = {each.name for each in RULES.values() if not each.of}
-    actions.sort(key=lambda action: beside.isdisjoint(action.findings))
+    ahead = {finding.rule for finding in findings if finding.ahead}
+    actions.sort(key=lambda action: ahead.isdisjoint(action.findings))
     return actions, model.limit(done) if model is not None and reached > 1 else ""
 
 

@@ -27,7 +27,7 @@ from loadeval.findings import (
 from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
 from loadeval.findings.remedies import MUCH_READ, SlowFormat, remedy_of, slow_format
 from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
-from loadeval.inside.code import FUTEX
+from loadeval.inside.code import FUTEX, PIPE
 from loadeval.inside.lanes import loaded
 from loadeval.inside.stages import CodeLine, LibraryCall, TransformTime
 from loadeval.model.changes import Change
@@ -85,6 +85,13 @@ def computes(c: Context) -> bool:
     work_ns = work_of(c.model.costs)
     in_slow_ns = float((c.model.costs["part slow samples"] * work_ns).mean())
     return in_slow_ns < DOMINATES * float(work_ns.mean())
+
+
+def asks_a_process(c: Context) -> CodeLine | None:
+    """The line that asks another process by a pipe, and takes so much that it is named for it."""
+    line = c.stages.line
+    is_it = line is not None and line.share >= DOMINATES and PIPE.match(line.leaf)
+    return line if is_it and waits_for_workers(c) and not collates(c) else None
 
 
 def part_of(c: Context) -> TransformTime | None:
@@ -260,11 +267,12 @@ def slow_fetch(c: Context) -> Finding | None:
     """One function of the dataset takes most of loading a batch, besides what it copies.
 
     Shown by workers that are seen in it in 40% of the samples of the code.
-    Excluded by a transform, collating, a data format or tokenising that is named for it, and what
-    excludes these.
+    Excluded by a transform, collating, a data format, tokenising or another process that is named
+    for it, and what excludes these.
     """
     top = c.stages.line
-    if part_of(c) is not None or not computes(c) or collates(c) or format_of(c) or tokenises(c):
+    others = (collates, format_of, tokenises, asks_a_process)
+    if part_of(c) is not None or not computes(c) or any(other(c) for other in others):
         return None
     copied = copies(c.run) if c.found(copied_pages) else None
     if top is None or top.share - (copied.share if copied else 0.0) < DOMINATES:

@@ -6,11 +6,19 @@ import math
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import ARMS
 from loadeval.estimate.epochs import outliers as outliers_of
 from loadeval.estimate.gap import mean_of
-from loadeval.estimate.memory import HOUR_NS, LEAST_SHARE, bytes_kept, growth, memory_left
+from loadeval.estimate.memory import (
+    HOUR_NS,
+    LEAST_SHARE,
+    Growth,
+    bytes_kept,
+    growth,
+    memory_left,
+    trend,
+)
 from loadeval.estimate.metrics import padding as padding_of
 from loadeval.estimate.stats import slope, spearman
 from loadeval.estimate.steady import length_of_epochs, passed_over, steady
@@ -26,20 +34,16 @@ from loadeval.findings import (
     SIGNIFICANT,
     TRIFLE,
     TWICE,
+    WORTH,
 )
 from loadeval.findings.cpus import oversubscription
 from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Skip, diagnose, rule
 from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
-from loadeval.words import counted, duration, number, share, size
+from loadeval.words import counted, duration, number, share, size, span
 
 SLOW_BATCHES = "find what slows a few batches"
 FEW_BATCHES = "large files, a shard boundary, a cold cache"
 """Why a few batches are slow."""
-
-
-def _needs(c: Context, batches: int) -> None:
-    if len(c.rows) < batches:
-        raise Skip(f"{len(c.rows)} steady-state batches, of {batches} needed")
 
 
 @rule("stalls", source="the number of waits over twice the median iteration, and their share")
@@ -51,7 +55,7 @@ def stalls(c: Context) -> Finding | None:
     alternating run are too few to show that time is lost, they have no cost.
     Excluded by head-of-line blocking and slow samples, which name what makes them.
     """
-    _needs(c, PARTS)
+    c.needs(PARTS)
     wait_ns, iteration_ns = c.batches.wait_ns, c.batches.wait_ns + c.batches.step_ns
     stalled_ns = wait_ns[wait_ns > TWICE * np.median(iteration_ns)]
     if not FEWEST_STALLS <= len(stalled_ns) <= FEW * len(wait_ns):
@@ -87,7 +91,7 @@ def outliers(c: Context) -> Finding | None:
     Shown by at most 5% of the batches, which cost 1% of the time by what they exceed the median.
     Excluded by long waits, where a finding says what training waits for.
     """
-    _needs(c, PARTS)
+    c.needs(PARTS)
     steps, iteration_ns = c.run.steps, c.batches.wait_ns + c.batches.step_ns
     rows = np.intersect1d(outliers_of(c.run).row, c.rows)
     if len(rows) > MATTERS * len(c.rows):
@@ -109,7 +113,7 @@ def outliers(c: Context) -> Finding | None:
     return Finding(
         f"{len(rows):,} of {len(c.rows):,} batches took over twice the median: {parts}. That costs "
         f"{share(cost)} of the training time.",
-        [do for *_, do in sorted(kinds, key=lambda kind: -kind[0].sum())],
+        [do for *_, do in sorted(kinds, key=lambda kind: -kind[0].sum())] if cost >= WORTH else [],
     )
 
 
@@ -122,7 +126,7 @@ def drift(c: Context) -> Finding | None:
     Excluded by halves that are alike. Training that becomes slower once, at some batch, has halves
     that differ, and not both of these become slower.
     """
-    _needs(c, 2 * PARTS)
+    c.needs(2 * PARTS)
     total_ns = c.batches.wait_ns + c.batches.step_ns
     whole = c.batches.replace(
         total_ns=total_ns, amount=np.ones(len(total_ns)), block=np.zeros(len(total_ns), np.int64)
@@ -200,11 +204,26 @@ def not_representative(c: Context) -> Finding | None:
 def process_memory(c: Context) -> Finding | None:
     """The training process keeps more and more.
 
-    Shown by memory that rises in both halves of the run, by 1% of all in an hour.
-    Excluded by a rise in one half alone, as it may be chance.
+    Shown by memory that rises in both halves of the run, by 1% of all in an hour: for a minute, or
+    by 16 MB, as fast as fills it in an hour, or by half of what the batches have.
+    Excluded by a rise in one half alone, as it may be chance, growth that becomes slower, and pages
+    of mapped files, which the system may drop.
     """
-    because = "losses or outputs that are kept: call detach() or item() first"
-    return _growing(c, "process", Do("find what training keeps", because))
+    grown = growth(c.run, "process")
+    because = "losses or outputs that are kept: detach() or item() first"
+    do = Do("find what training keeps", because)
+    return _growing(c, grown, "The training process keeps", LET_GO if _keeps_batches(grown) else do)
+
+
+LET_GO = Do(
+    "let go of each batch after its step",
+    "itertools.cycle(loader) keeps an epoch, as a list does: start the loader anew at its end, "
+    "while True: yield from loader",
+)
+
+
+def _keeps_batches(grown: Growth) -> bool:
+    return grown.grows and abs(grown.of_batches - 1) < LARGE
 
 
 @rule("worker memory", source="memory of each worker, or the Theil-Sen slope of that of all")
@@ -218,29 +237,79 @@ def worker_memory(c: Context) -> Finding | None:
     because = "a cache or list that the dataset appends to, or lru_cache(None): bound it"
     kept, workers, available = bytes_kept(c.run), c.loader.workers, memory_left(c.run)
     if kept and workers and available is not None and c.gap.real is not None:
-        batches, length = available / kept, length_of_epochs(c.run) or 1.0
-        left_ns = batches * c.gap.real.value
+        (full, left_ns), length = _full(c, kept, c.gap.real.value), length_of_epochs(c.run) or 1.0
         anew = len({start.epoch for start in c.run.worker_starts}) > 1
-        if not (anew and length < batches) and left_ns * LEAST_SHARE <= HOUR_NS:
-            return Finding(
-                f"Each of the {workers} workers keeps {size(1000 * kept / workers)} more after "
-                f"1,000 batches. At this rate the {size(available)} that are left are full in "
-                f"{duration(left_ns)}, after {batches:,.0f} batches.",
-                [Do("find what the dataset keeps", because)],
-            )
-    return _growing(c, "workers", Do("keep dataset lists in arrays, and bound caches", because))
+        if left_ns * LEAST_SHARE <= HOUR_NS and not (anew and length < available / kept):
+            says = f"Each of the {workers} workers keeps {size(1000 * kept / workers)} more after "
+            do = Do("find what the dataset keeps", because)
+            return Finding(f"{says}1,000 batches.{full}", [do], sure=False)
+    grown = growth(c.run, "workers")
+    if kept is not None and grown.bytes_per_hour is None:
+        return None
+    do = Do("keep dataset lists in arrays, and bound caches", because)
+    return _growing(c, grown, "The workers keep", do)
 
 
-def _growing(c: Context, subject: str, do: Do) -> Finding | None:
-    grown = growth(c.run, subject)
+def _growing(c: Context, grown: Growth, who: str, do: Do) -> Finding | None:
     rate, limit = grown.bytes_per_hour, grown.limit_bytes
     if rate is None or limit is None:
         raise Skip(grown.says)
     if not grown.grows:
         return None
-    whose = "training process" if subject == "process" else subject
-    rises = f"{size(rate.value)} an hour, of {size(limit)} in all"
-    return Finding(f"The memory of the {whose} grows by {rises}.", [do])
+    says = f"{who} more and more: {size(grown.kept_bytes)} in {span(grown.seen_ns)}"
+    if grown.of_shared >= MOSTLY:
+        says += ", in shared memory, in which tensors come from workers"
+    if _keeps_batches(grown):
+        says += ". That is as much as its batches hold: all of them are still alive"
+    batches = max(grown.batches, 1)
+    full, left_ns = _full(c, grown.kept_bytes / batches, grown.seen_ns / batches)
+    facts = {"an hour, bytes": rate, "in all, bytes": limit}
+    return Finding(f"{says}.{full}", [do], facts, ahead=left_ns <= HOUR_NS)
+
+
+def _full(c: Context, batch_bytes: float, batch_ns: float) -> tuple[str, float]:
+    """When memory is full, if a batch takes so long and leaves so much in it: in words, and ns."""
+    left = memory_left(c.run)
+    if left is None or batch_bytes <= 0:
+        return "", math.inf
+    batches = left / batch_bytes
+    left_ns = batches * batch_ns
+    when = f"{span(left_ns)}, after {batches:,.0f} batches"
+    return f" At this rate the {size(left)} that are left are full in {when}.", left_ns
+
+
+@rule("open files", source="descriptors of the training process, and of the worker that has most")
+def open_files(c: Context) -> Finding | None:
+    """Files are opened, and stay open, until no more can be.
+
+    Shown by descriptors that become more in both halves of the run, by 10% of their limit.
+    Excluded by a rise in one half alone, and one that becomes slower.
+    """
+    is_read, keeps = False, _keeps_batches(growth(c.run, "process"))
+    closing = Do("close the files that samples are read from", "or keep one open for each file")
+    for subject, whose in (("process", "The training process"), ("workers", "A worker")):
+        table = c.run.readings.get(("host", subject), Columns({}))
+        if "open_files_limit" not in table:
+            continue
+        table = table.take(np.isfinite(table.open_files + table.open_files_limit))
+        first, second, _ = trend(c.run, table, table.open_files)
+        if first is None or second is None or None in (first.low, second.low):
+            continue
+        is_read, seen_ns = True, float(np.ptp(table.time_ns))
+        now, limit = float(table.open_files[-1]), float(table.open_files_limit.min())
+        more, slows = second.value * seen_ns / HOUR_NS, second.value < first.value / TWICE
+        if min(first.bounds[0], second.bounds[0]) <= 0 or slows or more < FEW * limit:
+            continue
+        left_ns = max((limit - now) / second.value, 0.0) * HOUR_NS
+        says = (
+            f"{whose} has {now:,.0f} open files of the {limit:,.0f} that it may have, {more:,.0f} "
+            f"more than {span(seen_ns)} before: at this rate there are no more in {span(left_ns)}."
+        )
+        do = LET_GO if keeps and subject == "process" else closing
+        return Finding(says, [do], ahead=left_ns <= HOUR_NS)
+    if not is_read:
+        raise Skip("open files were read too few times for a trend")
+    return None
 
 
 @rule("padding", source="masks or lengths of batches; Theil-Sen slope of their steps")
@@ -300,6 +369,7 @@ def batches_passed_over(c: Context) -> Finding | None:
         [Do(f"skip indices: {count:,} batches are loaded for nothing", because, c.loader.made_at)],
         sure=len(rest) > 0,
         cost=cost,
+        ahead=True,
     )
 
 

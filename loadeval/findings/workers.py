@@ -380,6 +380,7 @@ def served_twice(c: Context) -> Finding | None:
         ],
         sure=bool(len(known)),
         cost=1 - 1 / times,
+        ahead=True,
     )
 
 
@@ -448,7 +449,7 @@ def uneven_shards(c: Context) -> Finding | None:
     wait_ns = parts.delivered_ns - parts.requested_ns
     in_tail, before = wait_ns[tail & counts], wait_ns[~tail & counts]
     if min(len(in_tail), len(before)) < FEWEST_BATCHES:
-        raise Skip("too few steady batches in the tails of epochs")
+        raise Skip("too few steady batches in the tails of epochs", c.run.batches)
     tail_ns, before_ns = float(in_tail.mean()), float(before.mean())
     lost_ns = max(tail_ns - before_ns, 0.0) * float(tail.mean())
     step_ns = float(c.batches.step_ns.mean()) if c.gap.ideal is None else c.gap.ideal.value

@@ -17,16 +17,21 @@ DISKS = ("folio_wait", "io_schedule", "bit_wait_io", "wait_on_page", "filemap", 
 """How Linux names the places where a process waits for a lock, or for a disk."""
 ONE_AT_A_TIME = 0.35
 """If one worker works at a time, all work differs from the loader's time by at most this share."""
+PIPE = re.compile(r"(Connection|BaseProxy|_ForkingPickler)\.")
+"""Functions of multiprocessing's that ask another process, such as a Manager's."""
 THREADS = re.compile(r"(concurrent\.futures|queue|threading|multiprocessing\.pool|fsspec)\..+")
 """Functions in which a thread waits for others of its own process, by their full names."""
 MOSTLY = 0.5
 """A worker waits for its own threads where it is seen in these, or they compute, for so long."""
 
 
-def blockage(stages: Stages, workers: int, blocked: float) -> Literal["lock", "disk", "other"]:
+def blockage(
+    stages: Stages, workers: int, blocked: float
+) -> Literal["lock", "disk", "server", "other"]:
     """What blocks `workers` that are blocked for a share of fetching and collating.
 
-    Other is storage, the network, another process, or threads of their own.
+    A server is one process that all of them ask by a pipe of multiprocessing. Other is storage, the
+    network, another process, or threads of their own.
     """
     line = stages.blocked_line
     blocked_in = "" if line is None else line.blocked_in
@@ -38,6 +43,8 @@ def blockage(stages: Stages, workers: int, blocked: float) -> Literal["lock", "d
         return "other"
     if blocked_in.startswith(LOCKS):
         return "lock"
+    if line is not None and PIPE.match(line.leaf):
+        return "server"
     # SQLite, for one, sleeps and tries again while another has its lock. Then what workers do
     # meanwhile adds up to the loader's time.
     active_ns = (1 - blocked) * (stages.fetch_ns + stages.collate_ns)

@@ -77,6 +77,7 @@ LIMITS = {
     ),
     "the storage": "Storage is the limit: more workers would not read faster.",
     "a lock": "A lock is the limit: workers wait for each other.",
+    "one process that serves all": "One process is the limit: it answers all workers.",
     "prefetching": (
         "Too few batches are prefetched: a larger prefetch_factor would help where batches take "
         "unequal times."
@@ -246,14 +247,18 @@ class Model:
             return "loading in the training process"
         cpus_ns = iteration_ns(cpus=None, worker_cpus=None)
         workers_ns = iteration_ns(num_workers=2 * workers)
-        shared = {"disk": "the storage", "lock": "a lock"}.get(self.blockage)
+        shared = {
+            "disk": "the storage",
+            "lock": "a lock",
+            "server": "one process that serves all",
+        }.get(self.blockage)
         if cpus_ns < helps_ns and (shared or cpus_ns <= workers_ns):
             return "the CPUs"
         if iteration_ns(prefetch_factor=4 * settings["prefetch_factor"]) < helps_ns:
             return "prefetching"
         if workers_ns < helps_ns:
             return shared or "the workers"
-        return "the storage" if guess.in_turn else "the training process"
+        return (shared or "the storage") if guess.in_turn else "the training process"
 
     # What is known of the run
 
@@ -275,7 +280,7 @@ class Model:
 
     @cached_property
     def blockage(self) -> str:
-        """What blocks workers: "lock", "disk" or "other"; "" where they are not for long."""
+        """What blocks workers: see `blockage` of inside.code; "" where they are not for long."""
         workers = self.settings["num_workers"]
         if self.blocked < BLOCKAGE_MATTERS or not workers:
             return ""
@@ -286,8 +291,10 @@ class Model:
         """Whether storage serves workers one after the other; both where that is not known.
 
         A disk is likely to give several workers no more in total, and other storage to answer each
-        of them as fast.
+        of them as fast; a process at its limit gives no more.
         """
+        if self.blockage == "server":
+            return (True,)
         line = self.stages.blocked_line
         blocked_in = "" if line is None else line.blocked_in
         is_lock = self.blockage == "lock"

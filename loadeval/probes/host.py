@@ -33,8 +33,13 @@ RATES = {
     "disk_read_bytes_per_s": "disk_read_bytes",
 }
 """A rate is how fast its counter grows."""
-MEMORY = {"pss_bytes": "Pss", "pss_file_bytes": "Pss_File", "anonymous_bytes": "Anonymous"}
-"""What /proc/PID/smaps_rollup calls it."""
+SHARED_ONCE = {"pss_bytes": "Pss", "pss_file_bytes": "Pss_File"}
+RESIDENT = {
+    "anonymous_bytes": "RssAnon",
+    "shared_memory_bytes": "RssShmem",
+    "mapped_file_bytes": "RssFile",
+}
+"""What smaps_rollup and status of /proc/PID call it."""
 MEMORY_EVERY_S = 5.0
 LIMITS_EVERY_S = 1.0
 LEAST_OF_BUSIEST = 0.1
@@ -62,12 +67,13 @@ class HostProbe:
     before, and sums over the processes that live at the end of it.
 
     What is costly is done no more often than it can afford: looking for new workers, every
-    second or two on a small machine, and reading memory, every `memory_every_s` seconds at most.
-    That is `pss_bytes`, in which what is shared counts once (`pss_file_bytes` of it are of mapped
-    files), and `anonymous_bytes`, in which it counts for each. So are the CPUs that the process's
-    main thread and any worker may run on, `allowed_cpus`; any thread of the process,
-    `threads_allowed_cpus`; the worker with the fewest, `fewest_allowed_cpus`; and both the main
-    thread and a worker, `shared_allowed_cpus`.
+    second or two on a small machine, and reading memory in which what is shared counts once, every
+    `memory_every_s` seconds at most: `pss_bytes`, of which `pss_file_bytes` are of mapped files. In
+    `anonymous_bytes`, of no file, `shared_memory_bytes` and `mapped_file_bytes` it counts for each
+    process. `open_files` are those of the process, or of the worker that has the most, and one may
+    have `open_files_limit`. The CPUs are those that the process's main thread and any worker may
+    run on, `allowed_cpus`; any thread of the process, `threads_allowed_cpus`; the worker with the
+    fewest, `fewest_allowed_cpus`; and both the main thread and a worker, `shared_allowed_cpus`.
 
     Of the machine, `cpu_cores` counts all processes, and `stolen_cores` is what other virtual
     machines took. `cgroup_throttled_share` is of the periods of the control group, which allows
@@ -96,6 +102,7 @@ class HostProbe:
         self._family_limit, self._machine_limit = RateLimit(0.0), RateLimit(0.0)
         self._memory_limit = RateLimit(self._memory_every_s)
         self._affinity_limit = RateLimit(LIMITS_EVERY_S)
+        self._resident_limit, self._files_limit = RateLimit(0.0), RateLimit(0.0)
 
     def read(self) -> Mapping[str, Mapping[str, float | None]]:
         """The quantities of each subject now."""
@@ -111,9 +118,15 @@ class HostProbe:
         self._started |= {(pid, usage.started) for pid, usage in workers.items()}
         readings["workers"]["alive_workers"] = len(workers)
         readings["workers"]["started_workers"] = len(self._started)
-        memory = self._memory_limit.of(lambda: list(map(_memory_of, processes.values())))
+
+        def memory(file: str, kernels: Mapping[str, str]) -> list[Quantities]:
+            return [_memory_of(usages, file, kernels) for usages in processes.values()]
+
+        resident = self._resident_limit.of(lambda: memory("status", RESIDENT))
+        once = self._memory_limit.of(lambda: memory("smaps_rollup", SHARED_ONCE))
+        files = self._files_limit.of(lambda: list(map(_open_files_of, processes.values())))
         allowed = self._affinity_limit.of(lambda: cpus_allowed(self._pid, workers))
-        for of_both in filter(None, (memory, allowed)):
+        for of_both in filter(None, (resident, once, files, allowed)):
             readings["process"] |= of_both[0]
             readings["workers"] |= of_both[1]
         readings = {name: readings[name] for name, usages in processes.items() if usages}
@@ -141,14 +154,25 @@ def rates(usages: dict[int, Usage], before: dict[int, Usage], elapsed_s: float) 
     return known
 
 
-def _memory_of(usages: dict[int, Usage]) -> Quantities:
-    """The memory of these processes, for which the system walks all of it: some 5 ms a GB."""
-    told = [amounts_in(content_of(f"/proc/{pid}/smaps_rollup")) for pid in usages]
+def _memory_of(usages: dict[int, Usage], file: str, kernels: Mapping[str, str]) -> Quantities:
+    """The memory of these processes, as a file says: smaps_rollup in 5 ms a GB, status at once."""
+    told = [amounts_in(content_of(f"/proc/{pid}/{file}")) for pid in usages]
     return {
-        name: 1024 * sum(amounts[kernels] for amounts in told)
-        for name, kernels in MEMORY.items()
-        if told and all(kernels in amounts for amounts in told)
+        name: 1024 * sum(amounts[kernel] for amounts in told)
+        for name, kernel in kernels.items()
+        if told and all(kernel in amounts for amounts in told)
     }
+
+
+def _open_files_of(usages: dict[int, Usage]) -> Quantities:
+    """The descriptors of the process that has the most, and how many one may have."""
+    counts, limits = [0], [math.inf]
+    for pid in usages:
+        with suppress(OSError):  # it is over
+            counts.append(len(os.listdir(f"/proc/{pid}/fd")))  # noqa: PTH208 - many, often
+        limit = content_of(f"/proc/{pid}/limits").partition(b"Max open files")[2].split()[:1]
+        limits += [int(each) for each in limit if each.isdigit()]
+    return {"open_files": max(counts), "open_files_limit": min(limits)} if max(counts) else {}
 
 
 def cpus_allowed(pid: int, workers: dict[int, Usage]) -> list[Quantities]:

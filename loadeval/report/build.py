@@ -444,6 +444,7 @@ def _beside_each_other(
 def headline(r: Result) -> Section:
     """The verdict and the figures to see first."""
     g, says = r.gap, r.verdict.headline
+    first = _texts(each.says for each in r.diagnosis.findings if each.ahead)
     now = ("now", Number(r.throughput.get("real"), f"{r.unit}/s"))
     if g.ideal is not None:
         figures = [
@@ -453,9 +454,9 @@ def headline(r: Result) -> Section:
             ("with free loading", Number(r.throughput.get("ideal"), f"{r.unit}/s")),
         ]
         remedy = r.verdict.remedy if r.verdict.level == "inconclusive" else ""
-        return _section(says, Text(remedy), Facts(figures, large=True), priority=1)
+        return _section(says, *first, Text(remedy), Facts(figures, large=True), priority=1)
     if g.real is None or g.waiting is None:
-        return _section(says, Text(r.verdict.remedy), priority=1)
+        return _section(says, *first, Text(r.verdict.remedy), priority=1)
     whole, starts = (g.whole or g.real).value, max(g.share("epoch starts"), 0.0)
     title = f"Training waited for batches {share(g.waiting.value / whole + starts)} of the time"
     if starts >= MATTERS:
@@ -463,7 +464,7 @@ def headline(r: Result) -> Section:
     if "real" in r.throughput:
         title += f", at {worded(r.throughput['real'], f'{r.unit}/s')}"
     cost = Text("What that costs needs ideal loading beside it: loadeval diagnose -- COMMAND")
-    return _section(title, cost, Facts([now], large=True), priority=1)
+    return _section(title, *first, cost, Facts([now], large=True), priority=1)
 
 
 def batch_time(r: Result) -> Section:
@@ -547,7 +548,10 @@ def batches_measured(r: Result) -> Section:
     g = r.gap
     ideal = "" if g.ideal is None else f" and {g.ideal_batches:,} ideal"
     pairs = "" if g.pairs is None else f" in {counted(g.pairs, 'pair')} of blocks"
-    measured = f"Measured: {g.real_batches:,} real{ideal} batches{pairs}."
+    measured, d = f"Measured: {g.real_batches:,} real{ideal} batches{pairs}.", r.diagnosis
+    if d.short:
+        more = counted(d.more_batches, "more batch", "more batches")
+        measured += f" Too short for {counted(len(d.short), 'rule')}: {more} would do for all."
     return _section("how sure", Text(measured), priority=5)
 
 

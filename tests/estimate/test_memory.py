@@ -23,7 +23,7 @@ def read(
     subject: str = "workers", limit: float | None = LIMIT, every_s: float = 5, **known: Any
 ) -> Growth:
     """What the columns that are `known` of a subject, one of them its memory, tell."""
-    starts = known.pop("worker_starts", ())
+    starts, nbytes = known.pop("worker_starts", ()), known.pop("nbytes", 0)
     columns = {name: np.asarray(values, np.float64) for name, values in known.items()}
     count = max(map(len, columns.values()), default=0)
     times = (np.arange(count) * every_s * 1e9).astype(np.int64)
@@ -31,7 +31,8 @@ def read(
     if limit is not None:
         limits = np.array([np.nan, limit])
         readings["host", "machine"] = Columns({"time_ns": [0, 1], "memory_limit_bytes": limits})
-    run = run_of([steps("real", 1, 1, 9)], readings=readings, worker_starts=starts)
+    served = steps("real", 1, 9, 900, nbytes=nbytes)
+    run = run_of([served], readings=readings, worker_starts=starts)
     return growth(run, subject)
 
 
@@ -49,7 +50,7 @@ def rate(result: Growth) -> float:
 
 
 GROWS, NOISE = "it grows", "any growth is within the noise"
-FEW = "too few memory readings for a trend (5); run for some minutes"
+FEW = "5 memory readings are too few for a trend; let it run for a minute"
 ANEW = "it grows, but the workers restart before that matters"
 
 
@@ -118,6 +119,42 @@ def test_the_process_counts_by_what_it_does_not_share() -> None:
     pss, own = line(60, 6 * GB), np.full(60, 8 * GB)
     assert not read("process", pss_bytes=pss, anonymous_bytes=own).grows
     assert read(rss_bytes=line(60, 6 * GB)).grows
+
+
+def test_what_tensors_have_in_shared_memory_is_told_as_that() -> None:
+    own, shared = np.full(60, 8 * GB), line(60, 6 * GB, 0)
+    result = read("process", anonymous_bytes=own, shared_memory_bytes=shared)
+    assert (result.says, result.of_shared) == (GROWS, pytest.approx(1))
+
+
+def test_pages_of_mapped_files_are_told_to_be_no_leak() -> None:
+    own, mapped = np.full(60, 8 * GB), line(60, 6 * GB, 0)
+    result = read("process", anonymous_bytes=own, mapped_file_bytes=mapped)
+    assert not result.grows
+    assert "pages of mapped files do, by 6.00 GB" in result.says
+
+
+@pytest.mark.parametrize(
+    ("per_hour", "nbytes", "says"),
+    [
+        (150 * GB, 0, GROWS),  # the memory is full in under an hour
+        (20 * GB, 0, "it grows, but was seen for less than a minute"),
+        (20 * GB, 50_000, GROWS),  # 50 MB in 9 s, of 45 MB in batches
+        (20 * GB, 500_000, "it grows, but was seen for less than a minute"),
+    ],
+)
+def test_growth_that_is_fast_is_told_at_once(per_hour: float, nbytes: int, says: str) -> None:
+    """In nine seconds; slower growth may be a start."""
+    values = line(90, per_hour / 50)
+    result = read("process", every_s=0.1, anonymous_bytes=values, nbytes=nbytes)
+    assert result.says == says
+    assert result.kept_bytes == pytest.approx(per_hour * 8.9 / 3600)
+
+
+def test_growth_that_becomes_slower_is_none() -> None:
+    """A cache that is nearly full, in a run of minutes."""
+    values = 8 * GB + 20 * GB * (1 - np.exp(-np.arange(120) / 40))
+    assert read("process", anonymous_bytes=values).says == "it grows ever more slowly"
 
 
 @pytest.mark.parametrize(

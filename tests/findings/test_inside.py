@@ -181,6 +181,24 @@ def test_where_no_file_is_opened_nothing_is_to_be_opened_once(opened: int, becau
     assert found.do[0].because == because
 
 
+@pytest.mark.parametrize(
+    ("leaf", "blocked", "rule"),
+    [
+        ("Connection._recv", 0.75, "one process serves all"),
+        ("_ForkingPickler.loads", 0.1, "one process serves all"),  # they unpickle what it sends
+        ("Redis.get", 0.75, "storage latency"),
+    ],
+)
+def test_a_process_that_serves_all_workers(leaf: str, blocked: float, rule: str) -> None:
+    """More workers are not advised, as they are where storage is waited for."""
+    running, waiting = f"data.py:1 f > {leaf}", "data.py:1 f > unix_stream_read_generic"
+    seen = code({running: round(100 * (1 - blocked))}, {waiting: round(100 * blocked)})
+    diagnosis = diagnose(looked_into(fetch=100, blocked=blocked, seen=seen, environment=FOUR))
+    found = {each.rule for each in diagnosis.findings}
+    assert {"one process serves all", "storage latency", "slow fetch"} & found == {rule}
+    assert ("num_workers" in str(diagnosis.actions)) is (rule == "storage latency")
+
+
 def test_an_action_has_what_changes_as_fields() -> None:
     """A setting, from what to what; or how many times as fast a part becomes."""
     run = looked_into(fetch=200, transforms={"Blur": 0.8}, environment=FOUR)

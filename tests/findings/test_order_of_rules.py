@@ -5,6 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from loadeval.findings.engine import diagnose
+from tests.builder import logged
+
 TOLD = """
 import {first}
 from loadeval.findings.engine import diagnose
@@ -23,3 +26,11 @@ def test_it_is_the_same_whatever_was_imported_first() -> None:
         for first in ("loadeval.findings.engine", "loadeval.findings.run")
     ]
     assert told[0] == told[1]
+
+
+def test_rules_that_need_a_longer_run_say_so_together() -> None:
+    """Forty steady batches do for all that judge by them alone."""
+    short, longer = diagnose(logged([0.1] * 11)), diagnose(logged([0.1] * 41))
+    assert {"stalls", "outliers", "drift"} <= {*short.short}
+    assert short.more_batches == 33
+    assert (longer.short, longer.more_batches) == ((), 0)

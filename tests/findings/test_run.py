@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from loadeval.data.run import Run
 
 TWO, FOUR, EIGHT = ({"cpus_usable": count, "cpus": count} for count in (2, 4, 8))
+MEMORY = ("memory_limit_bytes", "memory_available_bytes")
 LIVE_ON = "persistent_workers False -> True"
 PARTS_OF_IT = "give each worker its own part of the samples: all come 2 times"
 
@@ -121,21 +122,65 @@ def read(**subjects: dict[str, Any]) -> dict[tuple[str, str], Columns]:
 @pytest.mark.parametrize(
     ("subject", "who", "do"),
     [
-        ("process", "training process", "find what training keeps"),
-        ("workers", "workers", "keep dataset lists in arrays, and bound caches"),
+        ("process", "The training process keeps", "find what training keeps"),
+        ("workers", "The workers keep", "keep dataset lists in arrays, and bound caches"),
     ],
 )
 def test_memory(subject: str, who: str, do: str) -> None:
     times, grown = (np.arange(120) * 5e9).astype(np.int64), 5e9 * np.arange(120) / 720
-    limit = {"time_ns": [0, 1], "memory_limit_bytes": [np.nan, 100e9]}
+    limit = {"time_ns": [0, 1], MEMORY[0]: [np.nan, 100e9], MEMORY[1]: [np.nan, 50e9]}
     readings = read(machine=limit, **{subject: {"time_ns": times, "pss_bytes": 8e9 + grown}})
     assert told(
         f"{subject.removesuffix('s') if subject == 'workers' else subject} memory",
         logged([0] * 40, readings=readings),
     ) == (
-        f"The memory of the {who} grows by 5.00 GB an hour, of 100 GB in all.",
+        (
+            f"{who} more and more: 826 MB in 9 min 55 s. At this rate the 50.0 GB that are left "
+            "are full in 10 h 0 min, after 2,420 batches."
+        ),
         do,
     )
+
+
+def growing(**read_of_process: Any) -> Run:
+    """A run of 20 s, of batches of 2 MB, whose process is read ten times a second."""
+    time_ns = np.arange(200) * 100 * MS
+    machine = {"time_ns": [0, 1], MEMORY[0]: 64e9, MEMORY[1]: 32e9}
+    run = run_of([steps("real", [0] * 2000, 10.0, nbytes=2_000_000)], mode="log")
+    return replace(
+        run, readings=read(process={"time_ns": time_ns, **read_of_process}, machine=machine)
+    )
+
+
+def test_batches_that_are_all_kept() -> None:
+    """As by itertools.cycle: they are told within seconds, and are in shared memory."""
+    flat, kept = np.full(200, 5e8), 2e7 * np.arange(200)
+    assert told("process memory", growing(anonymous_bytes=flat, shared_memory_bytes=kept)) == (
+        (
+            "The training process keeps more and more: 3.98 GB in 20 s, in shared memory, in which "
+            "tensors come from workers. That is as much as its batches hold: all of them are still "
+            "alive. At this rate the 32.0 GB that are left are full in 2 min 40 s, after 16,000 "
+            "batches."
+        ),
+        "let go of each batch after its step",
+    )
+
+
+def test_files_that_are_never_closed() -> None:
+    """They are told where they are a tenth of the limit."""
+    for limit, says in (
+        (
+            1024,
+            (
+                "The training process has 608 open files of the 1,024 that it may have, 597 more "
+                "than 20 s before: at this rate there are no more in 14 s."
+            ),
+        ),
+        (2**20, None),
+    ):
+        files = {"open_files": 11 + 3 * np.arange(200), "open_files_limit": limit}
+        do = "close the files that samples are read from"
+        assert told("open files", growing(**files)) == ((says, do) if says else ())
 
 
 # Starts

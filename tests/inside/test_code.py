@@ -62,6 +62,13 @@ def test_what_blocks_workers(
     assert blockage(result, workers, blocked=0.9) == expected
 
 
+def test_a_process_that_is_asked_by_a_pipe() -> None:
+    """Such as a Manager's; of another one nobody knows that it serves all workers."""
+    for leaf, expected in (("Connection._recv", "server"), ("Redis.get", "other")):
+        result = seen({leaf: 40}, {"unix_stream_read_generic": 60})
+        assert blockage(result, 2, blocked=0.6) == expected
+
+
 def test_a_lock_that_is_tried_again_after_a_sleep() -> None:
     """As SQLite does: what workers do meanwhile adds up to the loader's time, here 5 ms of 10."""
     result = seen({"": 50}, {"hrtimer_nanosleep": 50})
