@@ -24,11 +24,19 @@ from loadeval.data.lines import (
     WorkerStart,
 )
 from loadeval.errors import AskingTheLoader, UsageError, warn
+from loadeval.frames import (
+    BEFORE_LOOKING_S,
+    called_by,
+    nothing_collected,
+    seen_in,
+    short_switches,
+)
 
 if TYPE_CHECKING:
     import weakref
 
 __all__ = [  # what adapters are written with
+    "BEFORE_LOOKING_S",
     "Adapter",
     "CodeSamples",
     "IterableAdapter",
@@ -41,9 +49,13 @@ __all__ = [  # what adapters are written with
     "Watch",
     "WorkerStart",
     "adapter_for",
+    "called_by",
     "is_array",
     "leaves",
     "map_leaves",
+    "nothing_collected",
+    "seen_in",
+    "short_switches",
 ]
 
 OVERRIDES = "_loadeval_overrides"

@@ -16,7 +16,16 @@ from torch.utils.data import DataLoader
 
 from bench.judge import compared
 from bench.zoo.costs import MS, Pause
-from bench.zoo.outside import CPUS, SEEN, Seen, Shuffling, keeping_outputs, keeping_samples
+from bench.zoo.outside import (
+    CPUS,
+    SEEN,
+    Seen,
+    Shuffling,
+    keeping_outputs,
+    keeping_samples,
+    scored,
+    written,
+)
 from bench.zoo.programs import Samples, Training
 from loadeval import LoaderEvaluator
 from loadeval.probes.host import HostProbe  # memory is read often, so that seconds show hours
@@ -51,6 +60,28 @@ def test_the_fault_is_found(seen: Seen, tmp_path: Path) -> None:
     options = OFTEN if seen.cause == "shared machine" else {}
     said = compared(logged(seen.make(), tmp_path, seen.mode, **options))
     assert seen.cause in {finding.rule for finding in said.findings}
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda faulty: written(500, anew=faulty), "save"),
+        (lambda faulty: scored(250, 2, always=faulty), "score"),
+    ],
+)
+def test_the_line_that_grows(make: Callable[[bool], Training], line: str, tmp_path: Path) -> None:
+    """It is named in the faulty program, and nothing grows in its healthy twin."""
+    for faulty in (True, False):
+        log = tmp_path / f"{faulty}.jsonl"
+        with LoaderEvaluator(
+            (training := make(faulty)).loader, "alternate", log_file=log
+        ) as loader:
+            training.run(loader)
+        training.close()
+        found = [each for each in compared(log).findings if each.rule == "growing step"]
+        assert [f" {line}" in each.says and "outside.py" in each.text for each in found] == [
+            True
+        ] * faulty
 
 
 def test_too_slow_on_busy_cpus(tmp_path: Path) -> None:

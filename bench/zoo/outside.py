@@ -6,9 +6,11 @@ Loaders and steps sleep, for far longer than a slow machine could blur.
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -128,6 +130,45 @@ def keeping_samples(batches: int) -> Training:
     return Training(DataLoader(Samples(read, batches), num_workers=1), nothing)
 
 
+def written(batches: int, *, anew: bool) -> Training:
+    """After each step a row more is written to a file, or all rows `anew`."""
+    rows, file = list[str](), tempfile.TemporaryFile("w")  # noqa: SIM115 - it lives as long as the training
+
+    def save() -> None:
+        if anew:
+            file.seek(0)
+        for row in rows if anew else rows[-1:]:
+            file.write(row)
+        file.flush()
+
+    def step(_batch: Any) -> None:
+        time.sleep(5 * MS)
+        rows.extend(f"{number},{random.random()}\n" for number in range(40))
+        save()
+
+    return Training(DataLoader(sleeping(batches, 1), num_workers=1), step, close=file.close)
+
+
+def scored(batches: int, epochs: int, *, always: bool) -> Training:
+    """A score over an epoch's outputs so far: after each step, or `always` is False, at its end."""
+    outputs = list[torch.Tensor]()
+
+    def score() -> float:
+        every = torch.cat(outputs)
+        return float(every[every.argsort()].cumsum(0).mean())
+
+    def step(_batch: Any) -> None:
+        time.sleep(5 * MS)
+        outputs.append(torch.rand(1000))
+        if always or len(outputs) == batches:
+            score()
+        if len(outputs) == batches:
+            outputs.clear()
+
+    loader = DataLoader(sleeping(batches, 1), num_workers=1, persistent_workers=True)
+    return Training(loader, step, epochs)
+
+
 def stalling(index: int) -> float:
     return 200 if index % 100 == 99 else 0
 
@@ -160,6 +201,18 @@ SEEN = (
         "each batch takes longer than the one before",
         "drift",
         lambda: slow(160, lambda index: 0.1 * index, 1),
+    ),
+    Seen(
+        "all rows are written anew after each step",
+        "growing step",
+        lambda: written(500, anew=True),
+        "alternate",
+    ),
+    Seen(
+        "a score of all outputs of an epoch after each step",
+        "growing step",
+        lambda: scored(250, 2, always=True),
+        "alternate",
     ),
     Seen(
         "the second half comes from a cache",

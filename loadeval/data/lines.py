@@ -278,14 +278,16 @@ class WorkerStart(_Line, frozen=True, tag="worker_start"):
 class CodeSamples(_Line, frozen=True, tag="code"):
     """How often a worker was found in which lines of code while it fetched and collated.
 
-    Places are `FILE:LINE FUNCTION`, and ` > ` with what that has called or is blocked in.
+    In stage "step" it is the training process, at one moment of its step. Places are `FILE:LINE
+    FUNCTION`, and ` > ` with what that has called or is blocked in.
     """
 
     worker: Count | None
     running: dict[str, Count]
     blocked: dict[str, Count]
     calls: dict[str, Count] = {}
-    stage: Literal["fetch", "collate"] | None = None
+    stage: Literal["fetch", "collate", "step"] | None = None
+    time_ns: Count | None = None
 
 
 class OperatorTimes(_Line, frozen=True, tag="operator"):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN
-from loadeval.data.run import ARMS
+from loadeval.data.columns import UNKNOWN, Values
+from loadeval.data.run import ARMS, Run
 from loadeval.estimate.epochs import outliers as outliers_of
 from loadeval.estimate.gap import mean_of
 from loadeval.estimate.memory import HOUR_NS, LEAST_SHARE, bytes_kept, growth, memory_left
 from loadeval.estimate.metrics import padding as padding_of
-from loadeval.estimate.stats import slope, spearman
+from loadeval.estimate.stats import SIGMAS, slope, spearman
 from loadeval.estimate.steady import length_of_epochs, steady
 from loadeval.findings import (
     DOMINATES,
@@ -30,6 +31,8 @@ from loadeval.findings import (
 from loadeval.findings.cpus import oversubscription
 from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Skip, rule
 from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
+from loadeval.inside.stages import CALLS
+from loadeval.inside.step import Along, along_of, first_and_last_ns, looks_at_steps
 from loadeval.words import counted, duration, number, share, size
 
 SLOW_BATCHES = "find what slows a few batches"
@@ -113,41 +116,132 @@ def outliers(c: Context) -> Finding | None:
     )
 
 
-@rule("drift", source="Theil-Sen slope of twenty medians; the halves' means, beyond their 95% CI")
-def drift(c: Context) -> Finding | None:
-    """Training becomes slower all the time, or one half of the run was slower than the other.
+@rule("growing step", source="Theil-Sen slope of twenty medians; looks at the training's stack")
+def growing_step(c: Context) -> Finding | None:
+    """Steps become longer, along the run or along each epoch, and waits do not: it is no loading.
 
-    Shown by medians of twenty parts of the run that rise by 10% in all, and in both halves; or by
-    halves whose mean iterations differ by 5%, and beyond chance.
-    Excluded by halves that are alike. Training that becomes slower once, at some batch, has halves
-    that differ, and not both of these become slower.
+    Shown by medians of twenty parts of the steps that rise by 10% in all, beyond chance, and a line
+    that has half of that or more, in which the training thread is seen the more the later it is
+    looked at; or by medians that rise in both halves too.
+    Excluded by batches that grow as the steps do, and by waits that grow by half as much.
     """
     _needs(c, 2 * PARTS)
+    medians = {along: _medians(c, along) for along in ALONG}
+    along = max(ALONG, key=lambda along: _rise(medians[along][0]))
+    first_ns, last_ns, first_wait_ns, last_wait_ns = (
+        float(part.mean()) for each in medians[along] for part in (each[:TENTH], each[-TENTH:])
+    )
+    line, places = _grown(c.run, along), along_of(c.run, along)[c.rows]
+    if not _rise(medians[along][0], in_halves=line is None):
+        return None
+    if spearman(places, c.batches.nbytes) >= MOSTLY:
+        return None
+    if last_wait_ns - first_wait_ns > MOSTLY * (last_ns - first_ns):
+        return None
+    of = "the run" if along == "run" else "an epoch"
+    says = (
+        f"A step takes {duration(first_ns)} at the start of {of} and {duration(last_ns)} at its "
+        "end, and waits do not grow: loading is not the cause."
+    )
+    because = "losses or outputs kept with their autograd graph, a metric over all batches"
+    do = Do("find what grows in the step", because)
+    if line is not None:
+        place, name, from_ns, to_ns = line
+        says += f" In it {name} grows from {duration(from_ns)} to {duration(to_ns)}."
+        because = "it takes the longer, the more there was before"
+        do = Do(f"let {name} go over what is new alone, or call it less often", because, place)
+    return Finding(says, [do])
+
+
+ALONG: tuple[Along, ...] = ("run", "epoch")
+TENTH = PARTS // 10
+
+
+def _medians(c: Context, along: Along) -> tuple[Values, Values]:
+    """The medians of steps, and of real waits, in parts along the run or the epoch.
+
+    Steps are those of both arms, where both have enough: what grows in them grows in both.
+    """
+    steps, at, parts = c.run.steps, along_of(c.run, along), list[Values]()
+    for arm in ARMS:
+        rows = np.flatnonzero(steady(c.run, arm))
+        in_order = np.array_split(rows[np.argsort(at[rows], kind="stable")], PARTS)
+        if len(rows) >= 2 * PARTS:
+            for name in ("step_ns", "wait_ns"):
+                parts.append(np.array([np.median(steps[name][part]) for part in in_order]))
+    return np.mean(parts[::2], axis=0), parts[1]
+
+
+def _rise(medians: Values, *, in_halves: bool = False) -> float:
+    """By how much of their median the medians of parts rise; 0 where that is too little, or chance.
+
+    One that rises `in_halves` rises in both of them: one step, wherever it is, does not.
+    """
+    at = np.arange(PARTS)
+    parts = [at >= 0, *([at < PARTS / 2, at >= PARTS / 2] if in_halves else [])]
+    trends = [slope([(at[part], medians[part])]) for part in parts]
+    if not all(trend and trend.low and trend.low > 0 for trend in trends):
+        return 0.0
+    rise = trends[0].value * (PARTS - 1) / float(np.median(medians))
+    return rise if rise >= TWICE * MATTERS else 0.0
+
+
+def _grown(run: Run, along: Along) -> tuple[str, str, float, float] | None:
+    """The place, the name and the time at first and at last of the line that grew, or function."""
+    looks = looks_at_steps(run)
+    if len(looks) < PARTS:
+        return None
+    at = along_of(run, along)[looks.step]
+    everywhere = np.ones(len(looks), np.bool_)
+    first_ns, last_ns = first_and_last_ns(run, everywhere, along)
+    functions = np.array([place.partition(" ")[2] for place in looks.place.tolist()])
+    for names in (looks.place, functions):
+        for name, _ in Counter(names.tolist()).most_common():
+            own = names == name
+            from_ns, to_ns = first_and_last_ns(run, own, along)
+            errors = spearman(at, own) * math.sqrt(len(looks) - 1)
+            if to_ns - from_ns >= MOSTLY * (last_ns - first_ns) > 0 and errors >= SIGMAS:
+                ((place, call), _), *others = Counter(
+                    zip(looks.place[own].tolist(), looks.call[own].tolist(), strict=True)
+                ).most_common()
+                function = place.partition(" ")[2]
+                return (
+                    place,
+                    f"{function}{CALLS}{call}" if call and not others else function,
+                    from_ns,
+                    to_ns,
+                )
+    return None
+
+
+@rule("drift", source="Theil-Sen slope of twenty medians; the halves' means, beyond their 95% CI")
+def drift(c: Context) -> Finding | None:
+    """Loading becomes slower all the time, or one half of the run was slower than the other.
+
+    Shown by waits that are most of what medians of twenty parts of the run rise, by 10% in all, and
+    in both halves; or by halves whose mean iterations differ by 5%, and beyond chance.
+    Excluded by halves that are alike, and by growing steps. Training that becomes slower once, at
+    some batch, has halves that differ, and not both of these become slower.
+    """
+    _needs(c, 2 * PARTS)
+    if c.found(growing_step):
+        return None
     total_ns = c.batches.wait_ns + c.batches.step_ns
     whole = c.batches.replace(
         total_ns=total_ns, amount=np.ones(len(total_ns)), block=np.zeros(len(total_ns), np.int64)
     )
     halves = [whole.take(rows) for rows in np.array_split(np.arange(len(whole)), 2)]
     medians = np.array([np.median(part) for part in np.array_split(total_ns, PARTS)])
-    at = np.arange(PARTS, dtype=np.float64)
-    # One step, wherever it is, cannot make both halves slower.
-    of_both = (at < PARTS / 2, at >= PARTS / 2)
-    trend, *trends = (slope([(at[part], medians[part])]) for part in (at >= 0, *of_both))
-    rise = 0.0 if trend is None else trend.value * (PARTS - 1) / float(np.median(medians))
-    if rise >= TWICE * MATTERS and all(half and half.low and half.low > 0 for half in trends):
-        longer_ns, waits_ns = (
-            halves[1][name].mean() - halves[0][name].mean() for name in ("total_ns", "wait_ns")
-        )
-        because = "losses or outputs kept with their autograd graph, a metric over all batches"
-        do = Do("find what grows in the step", because)
-        if waits_ns > longer_ns / 2:
-            because = "a list or cache that it searches, files that it never closes"
-            do = Do("find what grows in the loader", because)
+    longer_ns, waits_ns = (
+        halves[1][name].mean() - halves[0][name].mean() for name in ("total_ns", "wait_ns")
+    )
+    if _rise(medians, in_halves=True) and waits_ns > MOSTLY * longer_ns:
         first_ns, *_, last_ns = medians.reshape(4, -1).mean(axis=1).tolist()
+        because = "a list or cache that it searches, files that it never closes"
         return Finding(
             f"Training keeps getting slower: an iteration takes {duration(last_ns)} at the end of "
             f"the run, and {duration(first_ns)} at its start.",
-            [do],
+            [Do("find what grows in the loader", because)],
         )
     first, second = map(mean_of, halves)
     change = second - first

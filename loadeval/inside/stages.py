@@ -422,10 +422,11 @@ def looks(run: Run, fetch_ns: float, collate_ns: float) -> list[tuple[str, str, 
     """
     took_ns, total_ns = {"fetch": fetch_ns, "collate": collate_ns}, fetch_ns + collate_ns
     counts = Counter[str | None]()
-    for samples in run.code:
+    code = [samples for samples in run.code if samples.stage != "step"]
+    for samples in code:
         counts[samples.stage] += sum((*samples.running.values(), *samples.blocked.values()))
     total, seen = max(counts.total(), 1), []
-    for samples in run.code:
+    for samples in code:
         stage, of_stage = samples.stage, counts[samples.stage]
         each = 1 / total
         if stage and of_stage and total_ns:

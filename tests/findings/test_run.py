@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from loadeval.data.columns import Columns
-from loadeval.data.lines import OperatorTimes
+from loadeval.data.lines import CodeSamples, OperatorTimes
 from loadeval.findings.engine import diagnose
 from tests.builder import MS, alternating, logged, run_of, steps
 from tests.estimate.test_metrics import padded
@@ -16,6 +16,9 @@ from tests.findings import told
 from tests.runs.given import cores_read
 from tests.runs.looked_into import looked_into as simulated
 from tests.runs.tables import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 TWO, FOUR, EIGHT = ({"cpus_usable": count, "cpus": count} for count in (2, 4, 8))
 LIVE_ON = "persistent_workers False -> True"
@@ -209,6 +212,53 @@ def test_samples_served_twice_by_a_stream_that_has_no_length() -> None:
         assert told("samples served twice", run_of([epoch], mode="log", workers=2)) == says
         unordered = run_of([epoch], mode="log", workers=2, in_order=False)
         assert told("samples served twice", unordered)[0].endswith("nor which worker made a batch")
+
+
+def seen_saving(step_ms: Sequence[float], calls: str = "") -> tuple[CodeSamples, ...]:
+    """Looks at such steps in a log: what is over 5 ms is in `save`, the rest in `main`."""
+    ends_ns = np.cumsum(np.asarray(step_ms) * MS)
+    looks = []
+    for number in range(90):
+        at_ns = (number + 0.5) / 90 * ends_ns[-1]
+        part = 1 - 5 / step_ms[int(np.searchsorted(ends_ns, at_ns))]
+        place = "log.py:9 Log.save" if number * 0.618 % 1 < part else "train.py:31 main"
+        calls_of = {f"{place} > {calls}": 1} if calls else {}
+        looks.append(CodeSamples(None, {place: 1}, {}, calls_of, "step", int(at_ns)))
+    return tuple(looks)
+
+
+def test_growing_step() -> None:
+    """By the line that grows, where the training was looked at, and without one."""
+    growing = np.linspace(5, 15, 400).tolist()
+    says = (
+        "A step takes 5.51 ms at the start of the run and 14.5 ms at its end, and waits do not "
+        "grow: loading is not the cause."
+    )
+    assert told("growing step", logged([0] * 400, growing)) == (says, "find what grows in the step")
+    assert told("drift", logged([0] * 400, growing)) == ()
+    looks = seen_saving(growing, "write")
+    assert told("growing step", logged([0] * 400, growing, code=looks)) == (
+        f"{says} In it Log.save > write grows from 2.26 ms to 8.41 ms.",
+        "let Log.save > write go over what is new alone, or call it less often",
+    )
+
+
+def test_growing_step_along_an_epoch() -> None:
+    growing = np.linspace(5, 15, 200).tolist()
+    epochs = [steps("real", [0] * 200, growing, epoch=epoch) for epoch in range(3)]
+    says, _ = told("growing step", run_of(epochs, mode="log"))
+    assert says.startswith("A step takes 5.48 ms at the start of an epoch and 14.5 ms at its end")
+
+
+def test_steps_that_grow_for_another_reason() -> None:
+    """With their batches, or beside waits that grow; or once, where no line grows."""
+    growing = np.linspace(5, 15, 400).tolist()
+    larger = run_of([steps("real", [0] * 400, growing, nbytes=np.arange(400))], mode="log")
+    jumping = [10] * 200 + [15] * 200
+    for run in (larger, logged(growing, growing), logged([0] * 400, jumping)):
+        assert told("growing step", run) == ()
+    once = logged([0] * 400, jumping, code=seen_saving([5] * 200 + [10] * 200, "write"))
+    assert "In it Log.save > write grows from 0 ns to" in told("growing step", once)[0]
 
 
 def test_drift() -> None:

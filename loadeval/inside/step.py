@@ -1,0 +1,74 @@
+"""Where a step goes: the lines of the program in which the training thread was seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Literal
+
+import numpy as np
+
+from loadeval.data.columns import Column, Columns
+from loadeval.data.run import Run
+from loadeval.estimate.steady import Mask, closed_steps, once_per_run
+from loadeval.inside.stages import CALLS
+
+Along = Literal["run", "epoch"]
+
+
+def along_of(run: Run, along: Along) -> Column:
+    """Where each step is along the run, in nanoseconds, or along its epoch, in batches."""
+    steps = run.steps
+    return steps.batch if along == "epoch" else steps.request_ns + steps.wait_ns
+
+
+@once_per_run
+def looks_at_steps(run: Run) -> Columns:
+    """Each look at the training thread in a step that is known: the row of the `step`.
+
+    `place` is `FOLDER/FILE:LINE FUNCTION`, and `call` the function that this line calls, or "".
+    """
+    begun_ns, closed, rows = along_of(run, "run"), closed_steps(run), []
+    for each in run.code:
+        step = int(np.searchsorted(begun_ns, each.time_ns or 0, side="right")) - 1
+        if each.stage == "step" and step >= 0 and closed[step]:
+            place, _, call = next(iter({**each.calls, **each.running}), "").partition(CALLS)
+            rows.append((step, place, call))
+    columns = zip(*rows, strict=True) if rows else ((), (), ())
+    return Columns(dict(zip(("step", "place", "call"), map(np.array, columns), strict=True)))
+
+
+def first_and_last_ns(run: Run, own: Mask, along: Along = "run") -> tuple[float, float]:
+    """How long a step is in lines that these looks found, in the first third of all and the last.
+
+    It is their share of the looks in that third, of the mean step there.
+    """
+    places = along_of(run, along)
+    at, closed = places[looks_at_steps(run).step], closed_steps(run)
+    times_ns = []
+    for third in np.array_split(np.argsort(at, kind="stable"), 3)[::2]:
+        is_there = (at[third].min() <= places) & (places <= at[third].max()) & closed
+        times_ns.append(float(own[third].mean() * run.steps.step_ns[is_there].mean()))
+    return times_ns[0], times_ns[1]
+
+
+@once_per_run
+def step_lines(run: Run) -> Columns:
+    """The lines of a step, a row each, the longest first.
+
+    `place` and `call` are as in looks, the call that is seen most; `share` is the line's part of
+    all steps, and `first_ns` and `last_ns` are its time of a step in the first and in the last
+    third of the looks along the run.
+    """
+    looks, rows = looks_at_steps(run), []
+    for place, count in Counter(looks.place.tolist()).most_common():
+        own = looks.place == place
+        ((call, _),) = Counter(looks.call[own].tolist()).most_common(1)
+        first_ns, last_ns = first_and_last_ns(run, own) if len(looks) > TOO_FEW else (np.nan,) * 2
+        rows.append((place, call, count / len(looks), first_ns, last_ns))
+    names = ("place", "call", "share", "first_ns", "last_ns")
+    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
+    return Columns(dict(zip(names, map(np.array, columns), strict=True)))
+
+
+TOO_FEW = 2
+"""So many looks have no thirds."""
