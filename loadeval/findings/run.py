@@ -178,11 +178,11 @@ def _rise(medians: Values, *, in_halves: bool = False) -> float:
     One that rises `in_halves` rises in both of them: one step, wherever it is, does not.
     """
     at = np.arange(PARTS)
-    parts = [at >= 0, *([at < PARTS / 2, at >= PARTS / 2] if in_halves else [])]
-    trends = [slope([(at[part], medians[part])]) for part in parts]
-    if not all(trend and trend.low and trend.low > 0 for trend in trends):
+    halves = [at < PARTS / 2, at >= PARTS / 2] if in_halves else []
+    trend, *trends = (slope([(at[part], medians[part])]) for part in (at >= 0, *halves))
+    if trend is None or not all(each and each.low and each.low > 0 for each in (trend, *trends)):
         return 0.0
-    rise = trends[0].value * (PARTS - 1) / float(np.median(medians))
+    rise = trend.value * (PARTS - 1) / float(np.median(medians))
     return rise if rise >= TWICE * MATTERS else 0.0
 
 

@@ -238,7 +238,7 @@ def test_growing_step() -> None:
     assert told("drift", logged([0] * 400, growing)) == ()
     looks = seen_saving(growing, "write")
     assert told("growing step", logged([0] * 400, growing, code=looks)) == (
-        f"{says} In it Log.save > write grows from 2.26 ms to 8.41 ms.",
+        f"{says} In it Log.save > write grows from 2.44 ms to 8.75 ms.",
         "let Log.save > write go over what is new alone, or call it less often",
     )
 
@@ -247,18 +247,16 @@ def test_growing_step_along_an_epoch() -> None:
     growing = np.linspace(5, 15, 200).tolist()
     epochs = [steps("real", [0] * 200, growing, epoch=epoch) for epoch in range(3)]
     says, _ = told("growing step", run_of(epochs, mode="log"))
-    assert says.startswith("A step takes 5.48 ms at the start of an epoch and 14.5 ms at its end")
+    assert says.startswith("A step takes 5.53 ms at the start of an epoch and 14.5 ms at its end")
 
 
 def test_steps_that_grow_for_another_reason() -> None:
-    """With their batches, or beside waits that grow; or once, where no line grows."""
+    """With their batches, or beside waits that grow; or once, at some batch."""
     growing = np.linspace(5, 15, 400).tolist()
     larger = run_of([steps("real", [0] * 400, growing, nbytes=np.arange(400))], mode="log")
     jumping = [10] * 200 + [15] * 200
     for run in (larger, logged(growing, growing), logged([0] * 400, jumping)):
         assert told("growing step", run) == ()
-    once = logged([0] * 400, jumping, code=seen_saving([5] * 200 + [10] * 200, "write"))
-    assert "In it Log.save > write grows from 0 ns to" in told("growing step", once)[0]
 
 
 def test_drift() -> None:

@@ -67,7 +67,7 @@ def trainer(places: Places) -> None:
     """A program whose loop is a framework's, which calls a function of the program."""
     places.probe = StepProbe(Places.wait.__code__)
     framework: dict[str, Any] = {}
-    exec(compile(FRAMEWORK, "/usr/lib/site-packages/frame/loop.py", "exec"), framework)  # noqa: S102 - ours
+    exec(compile(FRAMEWORK, "/usr/lib/site-packages/frame/loop.py", "exec"), framework)
     framework["fit"](places, save)
 
 
