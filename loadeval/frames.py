@@ -27,7 +27,8 @@ CAN_COLLECT_WHILE_READING = sys.version_info[:2] == (3, 11)
 A finalizer lets the thread that is looked at run on, and so free what is being read: the process
 ends by a segmentation fault or hangs (python/cpython#97002 and #106883). Mended in Python 3.12.
 """
-COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>"}  # until Python 3.11
+COMPREHENSIONS = {"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"}
+"""Frames of their own within a function: the last three until Python 3.11."""
 PACKAGES = "-packages"
 """What is in the path of installed packages: site-packages, dist-packages."""
 LIBRARIES = tuple(
@@ -79,9 +80,11 @@ def seen_in(thread: int, until: Container[CodeType], skipped: tuple[str, ...] = 
     outer: FrameType | None = line
     while outer is not None and outer.f_code.co_name in COMPREHENSIONS:
         outer = outer.f_back
+    if outer is None or outer.f_code.co_filename != line.f_code.co_filename:
+        outer = line
     path = "/".join(line.f_code.co_filename.replace("\\", "/").split("/")[-2:])
     return Seen(
-        f"{path}:{line.f_lineno} {_qualified((outer or line).f_code)}",
+        f"{path}:{line.f_lineno} {_qualified(outer.f_code)}",
         "" if innermost is line else _qualified(innermost.f_code),
         f"{called.f_globals.get('__name__', '')}.{_qualified(called.f_code)}" if called else "",
         (own.f_code, own.f_lasti, own.f_globals) if own else None,

@@ -65,7 +65,7 @@ def test_the_fault_is_found(seen: Seen, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (lambda faulty: written(500, anew=faulty), "save"),
+        (lambda faulty: written(1500, anew=faulty), "save"),
         (lambda faulty: scored(250, 2, always=faulty), "score"),
     ],
 )

@@ -131,19 +131,18 @@ def keeping_samples(batches: int) -> Training:
 
 
 def written(batches: int, *, anew: bool) -> Training:
-    """After each step a row more is written to a file, or all rows `anew`."""
-    rows, file = list[str](), tempfile.TemporaryFile("w")  # noqa: SIM115 - it lives as long as the training
+    """After each step its rows are written to a file, or all rows so far `anew`."""
+    rows, file = list[tuple[int, float]](), tempfile.TemporaryFile("w")  # noqa: SIM115 - it lives as long as the training
 
     def save() -> None:
         if anew:
             file.seek(0)
-        for row in rows if anew else rows[-1:]:
-            file.write(row)
+        file.write("".join(f"{at},{loss:.6f}\n" for at, loss in (rows if anew else rows[-30:])))
         file.flush()
 
     def step(_batch: Any) -> None:
         time.sleep(5 * MS)
-        rows.extend(f"{number},{random.random()}\n" for number in range(40))
+        rows.extend((number, random.random()) for number in range(30))
         save()
 
     return Training(DataLoader(sleeping(batches, 1), num_workers=1), step, close=file.close)
@@ -205,7 +204,7 @@ SEEN = (
     Seen(
         "all rows are written anew after each step",
         "growing step",
-        lambda: written(500, anew=True),
+        lambda: written(1500, anew=True),
         "alternate",
     ),
     Seen(

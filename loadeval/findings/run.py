@@ -32,7 +32,13 @@ from loadeval.findings.cpus import oversubscription
 from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Skip, rule
 from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
 from loadeval.inside.stages import CALLS
-from loadeval.inside.step import Along, along_of, first_and_last_ns, looks_at_steps
+from loadeval.inside.step import (
+    FEWEST_LOOKS,
+    Along,
+    along_of,
+    first_and_last_ns,
+    looks_at_steps,
+)
 from loadeval.words import counted, duration, number, share, size
 
 SLOW_BATCHES = "find what slows a few batches"
@@ -189,7 +195,7 @@ def _rise(medians: Values, *, in_halves: bool = False) -> float:
 def _grown(run: Run, along: Along) -> tuple[str, str, float, float] | None:
     """The place, the name and the time at first and at last of the line that grew, or function."""
     looks = looks_at_steps(run)
-    if len(looks) < PARTS:
+    if len(looks) < FEWEST_LOOKS:
         return None
     at = along_of(run, along)[looks.step]
     everywhere = np.ones(len(looks), np.bool_)

@@ -13,6 +13,8 @@ from loadeval.estimate.steady import Mask, closed_steps, once_per_run
 from loadeval.inside.stages import CALLS
 
 Along = Literal["run", "epoch"]
+FEWEST_LOOKS = 20
+"""Fewer say little of a line's share: a tenth of them may be a third of it, or none."""
 
 
 def along_of(run: Run, along: Along) -> Column:
@@ -57,18 +59,14 @@ def step_lines(run: Run) -> Columns:
 
     `place` and `call` are as in looks, the call that is seen most; `share` is the line's part of
     all steps, and `first_ns` and `last_ns` are its time of a step in the first and in the last
-    third of the looks along the run.
+    third of the looks along the run. None where there are too few looks.
     """
     looks, rows = looks_at_steps(run), []
-    for place, count in Counter(looks.place.tolist()).most_common():
+    places = Counter(looks.place.tolist()).most_common() if len(looks) >= FEWEST_LOOKS else []
+    for place, count in places:
         own = looks.place == place
         ((call, _),) = Counter(looks.call[own].tolist()).most_common(1)
-        first_ns, last_ns = first_and_last_ns(run, own) if len(looks) > TOO_FEW else (np.nan,) * 2
-        rows.append((place, call, count / len(looks), first_ns, last_ns))
+        rows.append((place, call, count / len(looks), *first_and_last_ns(run, own)))
     names = ("place", "call", "share", "first_ns", "last_ns")
     columns = zip(*rows, strict=True) if rows else ((),) * len(names)
     return Columns(dict(zip(names, map(np.array, columns), strict=True)))
-
-
-TOO_FEW = 2
-"""So many looks have no thirds."""

@@ -12,16 +12,18 @@ from types import CodeType
 
 from loadeval.data.lines import CodeSamples
 from loadeval.errors import ProbeError
-from loadeval.frames import (
-    BEFORE_LOOKING_S,
-    called_by,
-    nothing_collected,
-    seen_in,
-    short_switches,
-)
+from loadeval.frames import called_by, nothing_collected, seen_in, short_switches
 
 OURS = tuple(f"{Path(__file__).parents[1]}/{room}/" for room in ("core", "launch"))
 """What lies in the way to a framework's or a program's lines, and is none of them."""
+
+LOOKS = 2
+"""So many at each reading, of which there are some eight a second."""
+PAUSES_S = (0.003, 0.013, 0.009, 0.015, 0.005, 0.011, 0.001)
+"""In turns so long before a look, in which the thread may not keep Python's lock.
+
+A reading begins where the thread gives the lock up, as at a sleep: some ms later it is anywhere.
+"""
 
 
 class StepProbe:
@@ -38,7 +40,7 @@ class StepProbe:
 
     def __init__(self, waits: CodeType) -> None:
         self._thread, self._waits, self._loop = threading.get_ident(), waits, {waits}
-        self._pauses_s = cycle(BEFORE_LOOKING_S)
+        self._pauses_s = cycle(PAUSES_S)
 
     def open(self) -> None:
         """Begin. Raises ProbeError where other threads do not stand still for a look."""
@@ -46,7 +48,11 @@ class StepProbe:
             raise ProbeError("this Python's threads run on while one looks at another")
 
     def read(self) -> Mapping[str, CodeSamples]:
-        """The line in which the thread is now, and what that calls; nothing while it waits."""
+        """The lines in which the thread is now, and what these call; nothing while it waits."""
+        looks = (self._look() for _ in range(LOOKS))
+        return {str(at): look for at, look in enumerate(looks) if look is not None}
+
+    def _look(self) -> CodeSamples | None:
         with short_switches():
             time.sleep(next(self._pauses_s))
             with nothing_collected():
@@ -54,12 +60,11 @@ class StepProbe:
                 if frame is not None and frame.f_code is self._waits:
                     while (frame := frame.f_back) is not None:
                         self._loop.add(frame.f_code)
-                    return {}
+                    return None
         if not place:
-            return {}
+            return None
         call = (instruction and called_by(*instruction)) or called
-        calls = {f"{place} > {call}": 1} if call else {}
-        return {"": CodeSamples(None, {place: 1}, {}, calls, "step")}
+        return CodeSamples(None, {place: 1}, {}, {f"{place} > {call}": 1} if call else {}, "step")
 
     def close(self) -> None:
         """Do nothing: nothing is held."""

@@ -43,7 +43,7 @@ from loadeval.findings.engine import DIAGNOSE, Diagnosis, Do, Finding, diagnose
 from loadeval.inside.lanes import lanes
 from loadeval.inside.operators import Operators, Threads, operators, threads
 from loadeval.inside.stages import Stages, stages, why_no_stages
-from loadeval.inside.step import step_lines
+from loadeval.inside.step import FEWEST_LOOKS, looks_at_steps, step_lines
 from loadeval.job import Job
 from loadeval.report.blocks import (
     Bars,
@@ -732,7 +732,9 @@ def the_step(r: Result) -> Section:
     cells: dict[str, Callable[..., Cell]] = {"place": str, "call": str, "share": _part}
     rows = _rows(r.step.take(slice(MOST_OUTLIERS)), **cells, first_ns=_ns, last_ns=_ns)
     head = ("line of the program", "calls", "of the step", "at first", "at last")
-    seen = "" if rows else f"Not measured: {DIAGNOSE}."
+    looks, seen = len(looks_at_steps(r.run)), ""
+    if not rows:
+        seen = f"Not measured: {looks} looks at steps, of {FEWEST_LOOKS} needed; {DIAGNOSE}."
     return _section("the step", Text(seen), Table(head, rows))
 
 

@@ -32,7 +32,8 @@ class Places:
         self.gate.wait()
         seen = self.probe.read()
         self.gate.wait()
-        return next(iter({**seen[""].calls, **seen[""].running})) if seen else ""
+        look = next(iter(seen.values()), None)
+        return next(iter({**look.calls, **look.running})) if look else ""
 
 
 def save(places: Places) -> None:
