@@ -24,19 +24,12 @@ from loadeval.data.lines import (
     WorkerStart,
 )
 from loadeval.errors import AskingTheLoader, UsageError, warn
-from loadeval.frames import (
-    BEFORE_LOOKING_S,
-    called_by,
-    nothing_collected,
-    seen_in,
-    short_switches,
-)
+from loadeval.frames import seen_in, short_switches
 
 if TYPE_CHECKING:
     import weakref
 
 __all__ = [  # what adapters are written with
-    "BEFORE_LOOKING_S",
     "Adapter",
     "CodeSamples",
     "IterableAdapter",
@@ -49,11 +42,9 @@ __all__ = [  # what adapters are written with
     "Watch",
     "WorkerStart",
     "adapter_for",
-    "called_by",
     "is_array",
     "leaves",
     "map_leaves",
-    "nothing_collected",
     "seen_in",
     "short_switches",
 ]

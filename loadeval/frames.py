@@ -11,7 +11,7 @@ from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 SWITCH_S = 0.0001
 """How long code may keep Python's lock from others at the moment when it is looked at.
@@ -19,8 +19,6 @@ SWITCH_S = 0.0001
 Else it would mostly be seen where it gives the lock up by itself, not where it spends its time. At
 any other moment it keeps the lock as ever, for the training process waits for it to receive.
 """
-BEFORE_LOOKING_S = (0.001, 0.003, 0.002, 0.004)
-"""The thread may not keep the lock for so long before a look, in turns: then it is anywhere."""
 CAN_COLLECT_WHILE_READING = sys.version_info[:2] == (3, 11)
 """There a frame is made when it is first read, and making it may collect garbage.
 
@@ -38,27 +36,33 @@ LIBRARIES = tuple(
 )
 
 
-class Seen(NamedTuple):
-    """Where a thread is: `place` is `FOLDER/FILE:LINE FUNCTION`, "" where nothing is to be told.
-
-    `leaf` is the innermost function, "" where that is the place's own. `called` is the function of
-    a library that the place's line has called, where it is written in Python; `instruction` is that
-    of the line: its code, the offset in it, and the global names that it sees. `outermost` is the
-    frame where looking ended.
-    """
-
-    place: str = ""
-    leaf: str = ""
-    called: str = ""
-    instruction: tuple[CodeType, int, dict[str, Any]] | None = None
-    outermost: FrameType | None = None
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Collect no garbage where that may free the frames of other threads while they are read."""
+    is_collecting = CAN_COLLECT_WHILE_READING and gc.isenabled()
+    if is_collecting:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if is_collecting:
+            gc.enable()
 
 
-def seen_in(thread: int, until: Container[CodeType], skipped: tuple[str, ...] = ()) -> Seen:
-    """Where `thread` is, in the frames up to the first one that runs code of `until`.
+@nothing_collected()
+def seen_in(
+    thread: int,
+    until: Container[CodeType],
+    skipped: tuple[str, ...] = (),
+    *,
+    by_source: bool = False,
+) -> tuple[str, str, str, FrameType | None]:
+    """Where `thread` is, `FOLDER/FILE:LINE FUNCTION`, or "", in its frames up to one of `until`.
 
-    The place is in the innermost frame that is not of a library; where all are, of an installed
-    package, or else of Python. Files whose path begins as one of `skipped` are passed over.
+    It is in the innermost frame that is not of a library; where all are, of an installed package,
+    or else of Python. Files whose path begins as one of `skipped` are passed over. With it come the
+    innermost function, "" where it is that one, what the line calls, and the outermost frame. Of a
+    function of a library the full name is told, or, `by_source`, its name in the line.
     """
     frame: FrameType | None = sys._current_frames().get(thread)  # noqa: SLF001 - the one way
     innermost = package = own = called = None
@@ -76,20 +80,19 @@ def seen_in(thread: int, until: Container[CodeType], skipped: tuple[str, ...] = 
         frame = frame.f_back
     line, called = own or package or innermost, called if own else None
     if line is None or innermost is None:
-        return Seen(outermost=frame)
+        return "", "", "", frame
     outer: FrameType | None = line
     while outer is not None and outer.f_code.co_name in COMPREHENSIONS:
         outer = outer.f_back
     if outer is None or outer.f_code.co_filename != line.f_code.co_filename:
         outer = line
     path = "/".join(line.f_code.co_filename.replace("\\", "/").split("/")[-2:])
-    return Seen(
-        f"{path}:{line.f_lineno} {_qualified(outer.f_code)}",
-        "" if innermost is line else _qualified(innermost.f_code),
-        f"{called.f_globals.get('__name__', '')}.{_qualified(called.f_code)}" if called else "",
-        (own.f_code, own.f_lasti, own.f_globals) if own else None,
-        frame,
-    )
+    place = f"{path}:{line.f_lineno} {_qualified(outer.f_code)}"
+    leaf = "" if innermost is line else _qualified(innermost.f_code)
+    name = f"{called.f_globals.get('__name__', '')}.{_qualified(called.f_code)}" if called else ""
+    if own is not None and (by_source or not called):
+        name = called_by(own.f_code, own.f_lasti, own.f_globals) or name
+    return place, leaf, name, frame
 
 
 def called_by(code: CodeType, offset: int, names: dict[str, Any]) -> str:
@@ -143,19 +146,6 @@ def short_switches() -> Iterator[None]:
     finally:
         if sys.getswitchinterval() == ours_s:
             sys.setswitchinterval(users_s)
-
-
-@contextmanager
-def nothing_collected() -> Iterator[None]:
-    """Collect no garbage where that may free the frames of other threads while they are read."""
-    is_collecting = CAN_COLLECT_WHILE_READING and gc.isenabled()
-    if is_collecting:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if is_collecting:
-            gc.enable()
 
 
 def _qualified(code: CodeType) -> str:

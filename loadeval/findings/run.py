@@ -31,7 +31,6 @@ from loadeval.findings import (
 from loadeval.findings.cpus import oversubscription
 from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Skip, rule
 from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
-from loadeval.inside.stages import CALLS
 from loadeval.inside.step import (
     FEWEST_LOOKS,
     Along,
@@ -163,19 +162,13 @@ ALONG: tuple[Along, ...] = ("run", "epoch")
 TENTH = PARTS // 10
 
 
-def _medians(c: Context, along: Along) -> tuple[Values, Values]:
-    """The medians of steps, and of real waits, in parts along the run or the epoch.
-
-    Steps are those of both arms, where both have enough: what grows in them grows in both.
-    """
-    steps, at, parts = c.run.steps, along_of(c.run, along), list[Values]()
-    for arm in ARMS:
-        rows = np.flatnonzero(steady(c.run, arm))
-        in_order = np.array_split(rows[np.argsort(at[rows], kind="stable")], PARTS)
-        if len(rows) >= 2 * PARTS:
-            for name in ("step_ns", "wait_ns"):
-                parts.append(np.array([np.median(steps[name][part]) for part in in_order]))
-    return np.mean(parts[::2], axis=0), parts[1]
+def _medians(c: Context, along: Along) -> list[Values]:
+    """The medians of real steps, and of their waits, in parts along the run or the epoch."""
+    rows = c.rows[np.argsort(along_of(c.run, along)[c.rows], kind="stable")]
+    return [
+        np.array([np.median(c.run.steps[name][part]) for part in np.array_split(rows, PARTS)])
+        for name in ("step_ns", "wait_ns")
+    ]
 
 
 def _rise(medians: Values, *, in_halves: bool = False) -> float:
@@ -193,30 +186,19 @@ def _rise(medians: Values, *, in_halves: bool = False) -> float:
 
 
 def _grown(run: Run, along: Along) -> tuple[str, str, float, float] | None:
-    """The place, the name and the time at first and at last of the line that grew, or function."""
+    """The place, the name and the time at first and at last of what grew: a call, or a function."""
     looks = looks_at_steps(run)
     if len(looks) < FEWEST_LOOKS:
         return None
     at = along_of(run, along)[looks.step]
-    everywhere = np.ones(len(looks), np.bool_)
-    first_ns, last_ns = first_and_last_ns(run, everywhere, along)
-    functions = np.array([place.partition(" ")[2] for place in looks.place.tolist()])
-    for names in (looks.place, functions):
-        for name, _ in Counter(names.tolist()).most_common():
-            own = names == name
-            from_ns, to_ns = first_and_last_ns(run, own, along)
-            errors = spearman(at, own) * math.sqrt(len(looks) - 1)
-            if to_ns - from_ns >= MOSTLY * (last_ns - first_ns) > 0 and errors >= SIGMAS:
-                ((place, call), _), *others = Counter(
-                    zip(looks.place[own].tolist(), looks.call[own].tolist(), strict=True)
-                ).most_common()
-                function = place.partition(" ")[2]
-                return (
-                    place,
-                    f"{function}{CALLS}{call}" if call and not others else function,
-                    from_ns,
-                    to_ns,
-                )
+    first_ns, last_ns = first_and_last_ns(run, looks.step >= 0, along)
+    for name in dict.fromkeys((*looks.calling.tolist(), *looks.function.tolist())):
+        own = (looks.calling == name) | (looks.function == name)
+        from_ns, to_ns = first_and_last_ns(run, own, along)
+        errors = spearman(at, own) * math.sqrt(len(looks) - 1)
+        if to_ns - from_ns >= MOSTLY * (last_ns - first_ns) > 0 and errors >= SIGMAS:
+            ((place, _),) = Counter(looks.place[own].tolist()).most_common(1)
+            return place, name, from_ns, to_ns
     return None
 
 

@@ -27,16 +27,20 @@ def along_of(run: Run, along: Along) -> Column:
 def looks_at_steps(run: Run) -> Columns:
     """Each look at the training thread in a step that is known: the row of the `step`.
 
-    `place` is `FOLDER/FILE:LINE FUNCTION`, and `call` the function that this line calls, or "".
+    `place` is `FOLDER/FILE:LINE FUNCTION`, `call` the function that this line calls, or "", and
+    `calling` is `FUNCTION > CALL`.
     """
     begun_ns, closed, rows = along_of(run, "run"), closed_steps(run), []
     for each in run.code:
         step = int(np.searchsorted(begun_ns, each.time_ns or 0, side="right")) - 1
         if each.stage == "step" and step >= 0 and closed[step]:
             place, _, call = next(iter({**each.calls, **each.running}), "").partition(CALLS)
-            rows.append((step, place, call))
-    columns = zip(*rows, strict=True) if rows else ((), (), ())
-    return Columns(dict(zip(("step", "place", "call"), map(np.array, columns), strict=True)))
+            function = place.partition(" ")[2]
+            calling = f"{function}{CALLS}{call}" if call else function
+            rows.append((step, place, call, function, calling))
+    names = ("step", "place", "call", "function", "calling")
+    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
+    return Columns(dict(zip(names, map(np.array, columns), strict=True)))
 
 
 def first_and_last_ns(run: Run, own: Mask, along: Along = "run") -> tuple[float, float]:

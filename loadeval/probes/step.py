@@ -12,7 +12,7 @@ from types import CodeType
 
 from loadeval.data.lines import CodeSamples
 from loadeval.errors import ProbeError
-from loadeval.frames import called_by, nothing_collected, seen_in, short_switches
+from loadeval.frames import seen_in, short_switches
 
 OURS = tuple(f"{Path(__file__).parents[1]}/{room}/" for room in ("core", "launch"))
 """What lies in the way to a framework's or a program's lines, and is none of them."""
@@ -55,16 +55,13 @@ class StepProbe:
     def _look(self) -> CodeSamples | None:
         with short_switches():
             time.sleep(next(self._pauses_s))
-            with nothing_collected():
-                place, _, called, instruction, frame = seen_in(self._thread, self._loop, OURS)
-                if frame is not None and frame.f_code is self._waits:
-                    while (frame := frame.f_back) is not None:
-                        self._loop.add(frame.f_code)
-                    return None
-        if not place:
+            place, _, call, frame = seen_in(self._thread, self._loop, OURS, by_source=True)
+        if frame is not None and frame.f_code is self._waits:
+            while (frame := frame.f_back) is not None:
+                self._loop.add(frame.f_code)
             return None
-        call = (instruction and called_by(*instruction)) or called
-        return CodeSamples(None, {place: 1}, {}, {f"{place} > {call}": 1} if call else {}, "step")
+        calls = {f"{place} > {call}": 1} if call else {}
+        return CodeSamples(None, {place: 1}, {}, calls, "step") if place else None
 
     def close(self) -> None:
         """Do nothing: nothing is held."""

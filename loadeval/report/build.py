@@ -60,17 +60,7 @@ from loadeval.report.blocks import (
     TextKind,
 )
 from loadeval.report.palette import legend
-from loadeval.words import (
-    NOT_MEASURED,
-    counted,
-    duration,
-    moment,
-    share,
-    times,
-    wall_clock,
-    whole_share,
-    worded,
-)
+from loadeval.words import NOT_MEASURED, counted, duration, moment, share, times, wall_clock, worded
 
 Row = tuple[Cell, ...]
 
@@ -719,7 +709,7 @@ def step_in_short(r: Result) -> Section:
     grown = (each.says for each in r.diagnosis.findings if each.rule == "growing step")
     names = zip(r.step.place.tolist(), r.step.call.tolist(), r.step.share.tolist(), strict=True)
     lines = [
-        f"{whole_share(part)} {call or place.partition(' ')[2]} ({place.partition(' ')[0]})"
+        f"{share(part)} {call or place.partition(' ')[2]} ({place.partition(' ')[0]})"
         for place, call, part in names
     ]
     is_all = r.gap.lost_share is not None and r.gap.lost_share.value < MATTERS

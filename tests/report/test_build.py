@@ -50,6 +50,6 @@ def test_what_a_step_is_stands_on_the_screen(wait: float, looks: int, says: bool
         for n, place in enumerate(seen)
     )
     r = result_of(alternating(wait=wait, spread=0.01, code=code))
-    text = "A step: 67% optimizer.step (train.py:9), 33% loss.backward (train.py:7)."
+    text = "A step: 66.7% optimizer.step (train.py:9), 33.3% loss.backward (train.py:7)."
     assert step_in_short(r).blocks == ([Text(text)] if says else [])
     assert [type(block) for block in the_step(r).blocks] == [Table if looks > 10 else Text]

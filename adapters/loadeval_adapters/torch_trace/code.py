@@ -12,16 +12,12 @@ from types import CodeType
 
 from torch.utils.data._utils import fetch
 
-from loadeval.adapter import (
-    BEFORE_LOOKING_S,
-    called_by,
-    nothing_collected,
-    seen_in,
-    short_switches,
-)
+from loadeval.adapter import seen_in, short_switches
 from loadeval_adapters.torch_trace.kernel import ThreadState
 
 INTERVAL_S, INTERVAL_IN_TRAINING_S = 0.05, 0.1
+BEFORE_LOOKING_S = (0.001, 0.003, 0.002, 0.004)
+"""The thread may not keep the lock for so long before a look, in turns: then it is anywhere."""
 AT_ONCE, LONGEST = 20, 150
 """So many places are told with a batch, the others with later ones; and so many letters of each."""
 NOT_THEIRS = (os.path.dirname(os.path.abspath(__file__)), fetch.__file__)  # noqa: PTH100, PTH120 - frames have such names
@@ -108,13 +104,12 @@ class CodeSampler:
     def _count(self, state: ThreadState) -> None:
         if self._activity.thread != self._thread:
             return
-        with nothing_collected():
-            stage = self._activity.stage  # before the frames: both of one moment
-            place, leaf, called, instruction, _ = seen_in(self._thread, self._until, NOT_THEIRS)
+        stage = self._activity.stage  # before the frames: both of one moment
+        place, leaf, call, _ = seen_in(self._thread, self._until, NOT_THEIRS)
         blocked_in = state.blocked_in()
         if not place:
             return
         kind, what = ("running", leaf) if blocked_in is None else ("blocked", blocked_in or leaf)
         self._counts[stage, kind, (f"{place} > {what}" if what else place)[:LONGEST]] += 1
-        if call := called or (instruction and called_by(*instruction)):
+        if call:
             self._counts[stage, "calls", f"{place} > {call}"[:LONGEST]] += 1
