@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Values
+from loadeval.data.columns import UNKNOWN, Column, Values
 from loadeval.data.run import ARMS, Run
 from loadeval.estimate.epochs import outliers as outliers_of
 from loadeval.estimate.gap import mean_of
@@ -121,23 +121,24 @@ def outliers(c: Context) -> Finding | None:
     )
 
 
-@rule("growing step", source="Theil-Sen slope of twenty medians; looks at the training's stack")
+@rule("growing step", source="Theil-Sen slope of twenty means; looks at the training's stack")
 def growing_step(c: Context) -> Finding | None:
     """Steps become longer, along the run or along each epoch, and waits do not: it is no loading.
 
-    Shown by medians of twenty parts of the steps that rise by 10% in all, beyond chance, and a line
+    Shown by means of twenty parts of the steps that rise by 10% in all, beyond chance, and a line
     that has half of that or more, in which the training thread is seen the more the later it is
-    looked at; or by medians that rise in both halves too.
+    looked at; or by means that rise in both halves too.
     Excluded by batches that grow as the steps do, and by waits that grow by half as much.
     """
     _needs(c, 2 * PARTS)
-    medians = {along: _medians(c, along) for along in ALONG}
-    along = max(ALONG, key=lambda along: _rise(medians[along][0]))
-    first_ns, last_ns, first_wait_ns, last_wait_ns = (
-        float(part.mean()) for each in medians[along] for part in (each[:TENTH], each[-TENTH:])
-    )
+    both_arms = np.flatnonzero(steady(c.run, "real") | steady(c.run, "ideal"))
+    steps = {along: _parts(c, "step_ns", both_arms, along) for along in ALONG}
+    along = max(ALONG, key=lambda along: _rise(steps[along]))
+    waits = _parts(c, "wait_ns", c.rows, along)
+    first_ns, *_, last_ns = steps[along].reshape(4, -1).mean(axis=1).tolist()
+    first_wait_ns, *_, last_wait_ns = waits.reshape(4, -1).mean(axis=1).tolist()
     line, places = _grown(c.run, along), along_of(c.run, along)[c.rows]
-    if not _rise(medians[along][0], in_halves=line is None):
+    if not _rise(steps[along], in_halves=line is None):
         return None
     if spearman(places, c.batches.nbytes) >= MOSTLY:
         return None
@@ -159,29 +160,28 @@ def growing_step(c: Context) -> Finding | None:
 
 
 ALONG: tuple[Along, ...] = ("run", "epoch")
-TENTH = PARTS // 10
 
 
-def _medians(c: Context, along: Along) -> list[Values]:
-    """The medians of real steps, and of their waits, in parts along the run or the epoch."""
-    rows = c.rows[np.argsort(along_of(c.run, along)[c.rows], kind="stable")]
-    return [
-        np.array([np.median(c.run.steps[name][part]) for part in np.array_split(rows, PARTS)])
-        for name in ("step_ns", "wait_ns")
-    ]
+def _parts(c: Context, name: str, rows: Column, along: Along) -> Values:
+    """The means of a column in parts of these rows, in order along the run or the epoch.
+
+    Not medians: what is done at every n-th step alone may grow, too.
+    """
+    rows = rows[np.argsort(along_of(c.run, along)[rows], kind="stable")]
+    return np.array([c.run.steps[name][part].mean() for part in np.array_split(rows, PARTS)])
 
 
-def _rise(medians: Values, *, in_halves: bool = False) -> float:
-    """By how much of their median the medians of parts rise; 0 where that is too little, or chance.
+def _rise(parts: Values, *, in_halves: bool = False) -> float:
+    """By how much of their median the values of parts rise; 0 where it is too little, or chance.
 
     One that rises `in_halves` rises in both of them: one step, wherever it is, does not.
     """
     at = np.arange(PARTS)
     halves = [at < PARTS / 2, at >= PARTS / 2] if in_halves else []
-    trend, *trends = (slope([(at[part], medians[part])]) for part in (at >= 0, *halves))
+    trend, *trends = (slope([(at[part], parts[part])]) for part in (at >= 0, *halves))
     if trend is None or not all(each and each.low and each.low > 0 for each in (trend, *trends)):
         return 0.0
-    rise = trend.value * (PARTS - 1) / float(np.median(medians))
+    rise = trend.value * (PARTS - 1) / float(np.median(parts))
     return rise if rise >= TWICE * MATTERS else 0.0
 
 
