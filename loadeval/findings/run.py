@@ -13,8 +13,8 @@ from loadeval.estimate.epochs import outliers as outliers_of
 from loadeval.estimate.gap import mean_of
 from loadeval.estimate.memory import HOUR_NS, LEAST_SHARE, bytes_kept, growth, memory_left
 from loadeval.estimate.metrics import padding as padding_of
-from loadeval.estimate.stats import SIGMAS, slope, spearman
-from loadeval.estimate.steady import length_of_epochs, steady
+from loadeval.estimate.stats import Estimate, slope, spearman
+from loadeval.estimate.steady import Mask, length_of_epochs, steady
 from loadeval.findings import (
     DOMINATES,
     FEW,
@@ -126,8 +126,8 @@ def growing_step(c: Context) -> Finding | None:
     """Steps become longer, along the run or along each epoch, and waits do not: it is no loading.
 
     Shown by means of twenty parts of the steps that rise by 10% in all, beyond chance, and a line
-    that has half of that or more, in which the training thread is seen the more the later it is
-    looked at; or by means that rise in both halves too.
+    that has half of that or more, beyond chance, where all others do not; or by means that rise in
+    both halves too.
     Excluded by batches that grow as the steps do, and by waits that grow by half as much.
     """
     _needs(c, 2 * PARTS)
@@ -190,15 +190,19 @@ def _grown(run: Run, along: Along) -> tuple[str, str, float, float] | None:
     looks = looks_at_steps(run)
     if len(looks) < FEWEST_LOOKS:
         return None
-    at = along_of(run, along)[looks.step]
-    first_ns, last_ns = first_and_last_ns(run, looks.step >= 0, along)
+
+    def growth_ns(own: Mask) -> Estimate:
+        first, last = first_and_last_ns(run, own, along)
+        return last - first
+
+    whole_ns = growth_ns(looks.step >= 0).value
     for name in dict.fromkeys((*looks.calling.tolist(), *looks.function.tolist())):
         own = (looks.calling == name) | (looks.function == name)
-        from_ns, to_ns = first_and_last_ns(run, own, along)
-        errors = spearman(at, own) * math.sqrt(len(looks) - 1)
-        if to_ns - from_ns >= MOSTLY * (last_ns - first_ns) > 0 and errors >= SIGMAS:
+        grown, rest = growth_ns(own), growth_ns(~own)
+        if grown.value >= MOSTLY * whole_ns > 0 and grown.bounds[0] > 0 >= rest.bounds[0]:
             ((place, _),) = Counter(looks.place[own].tolist()).most_common(1)
-            return place, name, from_ns, to_ns
+            first, last = first_and_last_ns(run, own, along)
+            return place, name, first.value, last.value
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Literal
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from loadeval.data.columns import Column, Columns
 from loadeval.data.run import Run
+from loadeval.estimate.stats import SIGMAS, Estimate
 from loadeval.estimate.steady import Mask, closed_steps, once_per_run
 from loadeval.inside.stages import CALLS
 
@@ -43,17 +45,20 @@ def looks_at_steps(run: Run) -> Columns:
     return Columns(dict(zip(names, map(np.array, columns), strict=True)))
 
 
-def first_and_last_ns(run: Run, own: Mask, along: Along = "run") -> tuple[float, float]:
+def first_and_last_ns(run: Run, own: Mask, along: Along = "run") -> tuple[Estimate, Estimate]:
     """How long a step is in lines that these looks found, in the first third of all and the last.
 
-    It is their share of the looks in that third, of the mean step there.
+    It is their share of the looks in that third, with what chance makes of it, of the mean step.
     """
     places = along_of(run, along)
     at, closed = places[looks_at_steps(run).step], closed_steps(run)
     times_ns = []
     for third in np.array_split(np.argsort(at, kind="stable"), 3)[::2]:
         is_there = (at[third].min() <= places) & (places <= at[third].max()) & closed
-        times_ns.append(float(own[third].mean() * run.steps.step_ns[is_there].mean()))
+        step_ns, looks = float(run.steps.step_ns[is_there].mean()), len(third)
+        part, likely = float(own[third].mean()), (own[third].sum() + 1) / (looks + 2)
+        error = SIGMAS * math.sqrt(likely * (1 - likely) / looks)
+        times_ns.append(Estimate(part, max(part - error, 0), min(part + error, 1)) * step_ns)
     return times_ns[0], times_ns[1]
 
 
@@ -70,7 +75,8 @@ def step_lines(run: Run) -> Columns:
     for place, count in places:
         own = looks.place == place
         ((call, _),) = Counter(looks.call[own].tolist()).most_common(1)
-        rows.append((place, call, count / len(looks), *first_and_last_ns(run, own)))
+        times_ns = (each.value for each in first_and_last_ns(run, own))
+        rows.append((place, call, count / len(looks), *times_ns))
     names = ("place", "call", "share", "first_ns", "last_ns")
     columns = zip(*rows, strict=True) if rows else ((),) * len(names)
     return Columns(dict(zip(names, map(np.array, columns), strict=True)))
