@@ -232,7 +232,7 @@ def test_growing_step() -> None:
     growing = np.linspace(5, 15, 400).tolist()
     says = (
         "A step takes 6.27 ms at the start of the run and 13.8 ms at its end, and waits do not "
-        "grow: loading is not the cause."
+        "grow: it is not loading that becomes slower."
     )
     assert told("growing step", logged([0] * 400, growing)) == (says, "find what grows in the step")
     assert told("drift", logged([0] * 400, growing)) == ()
