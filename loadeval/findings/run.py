@@ -103,6 +103,8 @@ def outliers(c: Context) -> Finding | None:
     waits = steps.wait_ns[rows] > steps.step_ns[rows]
     if c.explains_waiting or c.found(stalls):  # then it is no riddle
         rows, waits = rows[~waits], waits[~waits]
+    if c.found(growing_step):
+        rows, waits = rows[waits], waits[waits]
     beyond_ns = steps.wait_ns[rows] + steps.step_ns[rows] - float(np.median(iteration_ns))
     cost = float(beyond_ns.sum()) / max(float(iteration_ns.sum()), 1.0)
     if cost < TRIFLE:
