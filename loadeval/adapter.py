@@ -24,6 +24,7 @@ from loadeval.data.lines import (
     WorkerStart,
 )
 from loadeval.errors import AskingTheLoader, UsageError, warn
+from loadeval.frames import current_line, short_switches
 
 if TYPE_CHECKING:
     import weakref
@@ -41,9 +42,11 @@ __all__ = [  # what adapters are written with
     "Watch",
     "WorkerStart",
     "adapter_for",
+    "current_line",
     "is_array",
     "leaves",
     "map_leaves",
+    "short_switches",
 ]
 
 OVERRIDES = "_loadeval_overrides"

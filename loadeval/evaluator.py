@@ -31,6 +31,7 @@ from loadeval.data.lines import CacheInfo
 from loadeval.data.run import Run
 from loadeval.errors import AskingTheLoader, LoadevalError, UsageError, of_the_loader, warn
 from loadeval.probes import NAMES, probes_named
+from loadeval.probes.step import StepProbe
 from loadeval.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, File, Settings
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class Measurement:
         self.counter = Counter(adapter, settings.samples)
         self._annotation = annotation_for(settings.annotate)
         probes = probes_named(settings.probes, threads=settings.looks_inside)
+        if settings.mode == "alternate" and settings.looks_inside and probes and schedule is None:
+            probes += (StepProbe(Serving.__next__.__code__),)
         place = {} if facts else place_among_ranks()  # by which ranks are told from backends
         tracking = None
         if settings.track is not None and not place.get("rank"):

@@ -29,6 +29,8 @@ from bench.zoo.outside import (
     keeping_samples,
     mapping,
     opening,
+    scored,
+    written,
 )
 from bench.zoo.programs import Samples, Training
 from loadeval import LoaderEvaluator
@@ -69,6 +71,28 @@ def test_the_fault_is_found(seen: Seen, tmp_path: Path) -> None:
         (tmp_path / "healthy").mkdir()
         said = compared(logged(seen.healthy(), tmp_path / "healthy", seen.mode, **options))
         assert seen.cause not in {finding.rule for finding in said.findings}
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda faulty: written(1500, anew=faulty), "save"),
+        (lambda faulty: scored(250, 2, always=faulty), "score"),
+    ],
+)
+def test_the_line_that_grows(make: Callable[[bool], Training], line: str, tmp_path: Path) -> None:
+    """It is named in the faulty program, and nothing grows in its healthy twin."""
+    for faulty in (True, False):
+        log = tmp_path / f"{faulty}.jsonl"
+        with LoaderEvaluator(
+            (training := make(faulty)).loader, "alternate", log_file=log
+        ) as loader:
+            training.run(loader)
+        training.close()
+        found = [each for each in compared(log).findings if each.rule == "growing step"]
+        assert [f" {line}" in each.says and "outside.py" in each.text for each in found] == [
+            True
+        ] * faulty
 
 
 def test_too_slow_on_busy_cpus(tmp_path: Path) -> None:

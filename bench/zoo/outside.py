@@ -6,6 +6,7 @@ Loaders and steps sleep, for far longer than a slow machine could blur.
 from __future__ import annotations
 
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -196,6 +197,44 @@ def with_few_files() -> Callable[[], None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def written(batches: int, *, anew: bool) -> Training:
+    """After each step its rows are written to a file, or all rows so far `anew`."""
+    rows, file = list[tuple[int, float]](), tempfile.TemporaryFile("w")  # noqa: SIM115 - it lives as long as the training
+
+    def save() -> None:
+        if anew:
+            file.seek(0)
+        file.write("".join(f"{at},{loss:.6f}\n" for at, loss in (rows if anew else rows[-30:])))
+        file.flush()
+
+    def step(_batch: Any) -> None:
+        time.sleep(5 * MS)
+        rows.extend((number, random.random()) for number in range(30))
+        save()
+
+    return Training(DataLoader(sleeping(batches, 1), num_workers=1), step, close=file.close)
+
+
+def scored(batches: int, epochs: int, *, always: bool) -> Training:
+    """A score over an epoch's outputs so far: after each step, or `always` is False, at its end."""
+    outputs = list[torch.Tensor]()
+
+    def score() -> float:
+        every = torch.cat(outputs)
+        return float(every[every.argsort()].cumsum(0).mean())
+
+    def step(_batch: Any) -> None:
+        time.sleep(5 * MS)
+        outputs.append(torch.rand(1000))
+        if always or len(outputs) == batches:
+            score()
+        if len(outputs) == batches:
+            outputs.clear()
+
+    loader = DataLoader(sleeping(batches, 1), num_workers=1, persistent_workers=True)
+    return Training(loader, step, epochs)
 
 
 def stalling(index: int) -> float:

@@ -18,6 +18,7 @@ from loadeval.data.log import read_run
 from loadeval.errors import LoadevalError
 from loadeval.estimate.gap import gap
 from loadeval.estimate.steady import passed_over
+from loadeval.findings.run import rising_steps
 from loadeval.launch.command import ServedBatches
 from loadeval.launch.loadeval_inject import ENOUGH_MARK
 from loadeval.launch.settings import RunSettings, settings_in
@@ -77,7 +78,10 @@ def diagnose(
 
 
 class Enough:
-    """Whether the loader of the first rank was measured for long enough, and says so."""
+    """Whether the loader of the first rank was measured for long enough, and says so.
+
+    Not while its steps grow: what grows in them is seen once it is long.
+    """
 
     def __init__(self, folder: Path, now_s: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._now_s = folder, now_s
@@ -101,8 +105,9 @@ class Enough:
         pairs, (low, high) = measured.pairs or 0, (0.0, 2.0)
         if measured.lost_share is not None and measured.lost_share.low is not None:
             low, high = measured.lost_share.bounds
+        is_exact = pairs >= PAIRS and (high - low) / 2 < HALF_WIDTH
         trains = passed_over(logged) != logged.batches
-        if trains and pairs >= PAIRS and (high - low) / 2 < HALF_WIDTH:
+        if is_exact and trains and not rising_steps(logged)[2]:
             say(f"loadeval: {counted(pairs, 'pair')} of blocks are enough")
             return True
         is_late = self._began_s is not None and began_s - self._began_s >= LONGEST_S

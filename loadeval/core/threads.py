@@ -15,7 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from loadeval.data.lines import LARGEST_VALUE, Event, Readings
+from msgspec.structs import replace
+
+from loadeval.data.lines import LARGEST_VALUE, CodeSamples, Event, Readings
 from loadeval.data.log import RunLog, why
 from loadeval.errors import UNGUARDED, Guard, ProbeError, warn
 
@@ -280,11 +282,12 @@ class Probe(Protocol):
     def open(self) -> None:
         """Start. Raises ProbeError, with the reason, if there is nothing to read here."""
 
-    def read(self) -> Mapping[str, Mapping[str, float | None] | str]:
+    def read(self) -> Mapping[str, Mapping[str, float | None] | str | CodeSamples]:
         """The quantities of each subject now; None is not known.
 
-        Text instead of quantities says why that subject has none from now on. Raises ProbeError,
-        with the reason, if there is nothing left to read.
+        Text instead of quantities says why that subject has none from now on. CodeSamples are a
+        line of the log as they are, but for their time. Raises ProbeError, with the reason, if
+        there is nothing left to read.
         """
 
     def close(self) -> None:
@@ -325,7 +328,7 @@ class MetricsReader:
         self._waiting = list(probes.probes)
         self._open: list[Probe] = []
         self._readings: deque[Reading] = deque()
-        self._notices: deque[Readings | Event] = deque()
+        self._notices: deque[Readings | Event | CodeSamples] = deque()
         self._ticks = 0
         self._is_paused = self._was_late = False
         self._lock = threading.Lock()
@@ -387,7 +390,7 @@ class MetricsReader:
         if self._open:
             within(LONGEST_CLOSE_S, PROBES_THREAD, close_all)
 
-    def take(self) -> list[Readings | Event]:
+    def take(self) -> list[Readings | Event | CodeSamples]:
         """What was read, and what ended, since the last call."""
         # Ends are taken first and returned last, so no reading follows its subject's end.
         notices = [self._notices.popleft() for _ in range(len(self._notices))]
@@ -395,7 +398,7 @@ class MetricsReader:
         for _ in range(len(self._readings)):
             reading = self._readings.popleft()
             tables.setdefault(reading[:2], []).append(reading)
-        lines: list[Readings | Event] = []
+        lines: list[Readings | Event | CodeSamples] = []
         for (probe, subject), rows in tables.items():
             names = dict.fromkeys(name for *_, values in rows for name in values)
             columns = {name: [values.get(name) for *_, values in rows] for name in names}
@@ -416,6 +419,8 @@ class MetricsReader:
                 for subject, values in quantities.items():
                     if isinstance(values, str):
                         self._ended(name, _text(subject), values)
+                    elif isinstance(values, CodeSamples):
+                        self._notices.append(replace(values, time_ns=now_ns))
                     else:
                         row = {_text(each): _number(value) for each, value in values.items()}
                         self._readings.append((name, _text(subject), now_ns, row))

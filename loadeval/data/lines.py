@@ -371,14 +371,16 @@ class CodeSamples(_Line, frozen=True, tag="code"):
     worker was `running`, or waiting for a CPU, or it was `blocked` by a lock or the disk; `calls`
     has the functions that the line itself called. Compare counts within a `stage` alone: code that
     gives up Python's lock is found more often. What comes before an epoch's first batch, and with
-    it, is its `start`; after its last, its `end`.
+    it, is its `start`; after its last, its `end`. In stage `step` it is the training process, where
+    that was at `time_ns` in its step.
     """
 
     worker: Count | None
     running: dict[str, Count]
     blocked: dict[str, Count]
     calls: dict[str, Count] = {}
-    stage: Literal["fetch", "collate", "start", "end"] | None = None
+    stage: Literal["fetch", "collate", "start", "end", "step"] | None = None
+    time_ns: Count | None = None
 
 
 class OperatorTimes(_Line, frozen=True, tag="operator"):
@@ -472,7 +474,8 @@ class Event(_Line, frozen=True, tag="event"):
     Of a "failed backend" it is the loader's error. "error read on": the loader raised, and was
     asked for another batch. "stages missing": why stages are not known. "within a step": what the
     step did besides training, which no figure has. "read in a thread": not the main thread reads
-    the loader, without workers. "worker died" is in older logs only.
+    the loader, without workers. "optimizer": the first says that optimizers are watched, the second
+    that one made its first step. "worker died" is in older logs only.
     """
 
     time_ns: Count

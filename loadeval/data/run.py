@@ -131,6 +131,7 @@ class Run:
             stages=stages,
             transforms={name: of_batches(table, stages) for name, table in self.transforms.items()},
             worker_starts=tuple(start for start in self.worker_starts if within(start.start_ns)),
+            code=tuple(each for each in self.code if each.stage != "step" or within(each.time_ns)),
             operators=tuple(line for line in self.operators if within(line.time_ns)),
             padding=of_batches(self.padding, steps),
         )

@@ -7,6 +7,7 @@ from loadeval.estimate.metrics import quantities
 from loadeval.estimate.steady import steady
 from loadeval.findings import GPU_BUSY_PERCENT, MATTERS, MOSTLY, TRIFLE
 from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
+from loadeval.inside.step import step_lines
 from loadeval.words import duration, share
 
 
@@ -72,6 +73,7 @@ def idle_gpu(c: Context) -> Finding | None:
     speedup = c.gap.steady_speedup
     if speedup is None or 1 - 1 / speedup.bounds[1] >= MATTERS or least >= GPU_BUSY_PERCENT:
         return None
+    lines = step_lines(c.run).place  # the longest comes first
     because = (
         "torch.profiler or Nsight Systems shows whether it is small kernels, which larger batches, "
         "torch.compile and CUDA graphs help, or .item() and print in each step"
@@ -79,5 +81,5 @@ def idle_gpu(c: Context) -> Finding | None:
     return Finding(
         f"Loading is not the limit: even with ideal loading {gpu} is idle "
         f"{share(1 - least / 100)} of the time.",
-        [Do("profile the step, not the loader", because)],
+        [Do("profile the step, not the loader", because, next(iter(lines.tolist()), None))],
     )

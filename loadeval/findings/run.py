@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Columns
-from loadeval.data.run import ARMS
+from loadeval.data.columns import UNKNOWN, Column, Columns, Values
+from loadeval.data.run import ARMS, Run
 from loadeval.estimate.epochs import outliers as outliers_of
 from loadeval.estimate.gap import mean_of
 from loadeval.estimate.memory import (
@@ -20,8 +21,8 @@ from loadeval.estimate.memory import (
     trend,
 )
 from loadeval.estimate.metrics import padding as padding_of
-from loadeval.estimate.stats import slope, spearman
-from loadeval.estimate.steady import length_of_epochs, passed_over, steady
+from loadeval.estimate.stats import Estimate, slope, spearman
+from loadeval.estimate.steady import Mask, length_of_epochs, passed_over, steady
 from loadeval.findings import (
     DOMINATES,
     FEW,
@@ -39,6 +40,13 @@ from loadeval.findings import (
 from loadeval.findings.cpus import oversubscription
 from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Skip, diagnose, rule
 from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
+from loadeval.inside.step import (
+    FEWEST_LOOKS,
+    Along,
+    along_of,
+    first_and_last_ns,
+    looks_at_steps,
+)
 from loadeval.words import counted, duration, number, share, size, span
 
 SLOW_BATCHES = "find what slows a few batches"
@@ -99,6 +107,8 @@ def outliers(c: Context) -> Finding | None:
     waits = steps.wait_ns[rows] > steps.step_ns[rows]
     if c.explains_waiting or c.found(stalls):  # then it is no riddle
         rows, waits = rows[~waits], waits[~waits]
+    if c.found(growing_step):
+        rows, waits = rows[waits], waits[waits]
     beyond_ns = steps.wait_ns[rows] + steps.step_ns[rows] - float(np.median(iteration_ns))
     cost = float(beyond_ns.sum()) / max(float(iteration_ns.sum()), 1.0)
     if cost < TRIFLE:
@@ -117,41 +127,132 @@ def outliers(c: Context) -> Finding | None:
     )
 
 
-@rule("drift", source="Theil-Sen slope of twenty medians; the halves' means, beyond their 95% CI")
-def drift(c: Context) -> Finding | None:
-    """Training becomes slower all the time, or one half of the run was slower than the other.
+@rule(
+    "growing step",
+    source="Theil-Sen slope of twenty means; looks at the training's stack",
+    of=(),
+)
+def growing_step(c: Context) -> Finding | None:
+    """Steps become longer, along the run or along each epoch, and waits do not: it is no loading.
 
-    Shown by medians of twenty parts of the run that rise by 10% in all, and in both halves; or by
-    halves whose mean iterations differ by 5%, and beyond chance.
-    Excluded by halves that are alike. Training that becomes slower once, at some batch, has halves
-    that differ, and not both of these become slower.
+    Shown by means of twenty parts of the steps that rise by 10% in all, beyond chance, and a line
+    that has half of that or more, beyond chance, where all others do not; or by means that rise in
+    both halves too.
+    Excluded by batches that grow as the steps do, and by waits that grow by half as much.
     """
     c.needs(2 * PARTS)
+    along, steps, rise = rising_steps(c.run)
+    waits = _parts(c.run, "wait_ns", c.rows, along)
+    first_ns, *_, last_ns = steps.reshape(4, -1).mean(axis=1).tolist()
+    first_wait_ns, *_, last_wait_ns = waits.reshape(4, -1).mean(axis=1).tolist()
+    line, places = _grown(c.run, along), along_of(c.run, along)[c.rows]
+    if not rise or (line is None and not _rise(steps, in_halves=True)):
+        return None
+    if spearman(places, c.batches.nbytes) >= MOSTLY:
+        return None
+    if last_wait_ns - first_wait_ns > MOSTLY * (last_ns - first_ns):
+        return None
+    of = "the run" if along == "run" else "an epoch"
+    says = (
+        f"A step takes {duration(first_ns)} at the start of {of} and {duration(last_ns)} at its "
+        "end, and waits do not grow: it is not loading that becomes slower."
+    )
+    because = "losses or outputs kept with their autograd graph, a metric over all batches"
+    do = Do("find what grows in the step", because)
+    if line is not None:
+        place, name, from_ns, to_ns = line
+        says += f" In it {name} grows from {duration(from_ns)} to {duration(to_ns)}."
+        because = "it takes the longer, the more there was before"
+        do = Do(f"let {name} go over what is new alone, or call it less often", because, place)
+    whole_ns = float((c.batches.wait_ns + c.batches.step_ns).mean())
+    return Finding(says, [do], cost=max(float(steps.mean()) - first_ns, 0.0) / whole_ns)
+
+
+ALONG: tuple[Along, ...] = ("run", "epoch")
+
+
+def rising_steps(run: Run) -> tuple[Along, Values, float]:
+    """Along what steps rise most, the means of their parts, and by how much; 0 where they do not.
+
+    There are 40 steady real batches or more.
+    """
+    both_arms = np.flatnonzero(steady(run, "real") | steady(run, "ideal"))
+    parts = [(along, _parts(run, "step_ns", both_arms, along)) for along in ALONG]
+    return max(((along, each, _rise(each)) for along, each in parts), key=lambda known: known[2])
+
+
+def _parts(run: Run, name: str, rows: Column, along: Along) -> Values:
+    """The means of a column in parts of these rows, in order along the run or the epoch.
+
+    Not medians: what is done at every n-th step alone may grow, too.
+    """
+    rows = rows[np.argsort(along_of(run, along)[rows], kind="stable")]
+    return np.array([run.steps[name][part].mean() for part in np.array_split(rows, PARTS)])
+
+
+def _rise(parts: Values, *, in_halves: bool = False) -> float:
+    """By how much of their median the values of parts rise; 0 where it is too little, or chance.
+
+    One that rises `in_halves` rises in both of them: one step, wherever it is, does not.
+    """
+    at = np.arange(PARTS)
+    halves = [at < PARTS / 2, at >= PARTS / 2] if in_halves else []
+    trend, *trends = (slope([(at[part], parts[part])]) for part in (at >= 0, *halves))
+    if trend is None or not all(each and each.low and each.low > 0 for each in (trend, *trends)):
+        return 0.0
+    rise = trend.value * (PARTS - 1) / float(np.median(parts))
+    return rise if rise >= TWICE * MATTERS else 0.0
+
+
+def _grown(run: Run, along: Along) -> tuple[str, str, float, float] | None:
+    """The place, the name and the time at first and at last of what grew: a call, or a function."""
+    looks = looks_at_steps(run)
+    if len(looks) < FEWEST_LOOKS:
+        return None
+
+    def growth_ns(own: Mask) -> Estimate:
+        first, last = first_and_last_ns(run, own, along)
+        return last - first
+
+    whole_ns = growth_ns(looks.step >= 0).value
+    for name in dict.fromkeys((*looks.calling.tolist(), *looks.function.tolist())):
+        own = (looks.calling == name) | (looks.function == name)
+        grown, rest = growth_ns(own), growth_ns(~own)
+        if grown.value >= MOSTLY * whole_ns > 0 and grown.bounds[0] > 0 >= rest.bounds[0]:
+            ((place, _),) = Counter(looks.place[own].tolist()).most_common(1)
+            first, last = first_and_last_ns(run, own, along)
+            return place, name, first.value, last.value
+    return None
+
+
+@rule("drift", source="Theil-Sen slope of twenty medians; the halves' means, beyond their 95% CI")
+def drift(c: Context) -> Finding | None:
+    """Loading becomes slower all the time, or one half of the run was slower than the other.
+
+    Shown by waits that are most of what medians of twenty parts of the run rise, by 10% in all, and
+    in both halves; or by halves whose mean iterations differ by 5%, and beyond chance.
+    Excluded by halves that are alike, and by growing steps. Training that becomes slower once, at
+    some batch, has halves that differ, and not both of these become slower.
+    """
+    c.needs(2 * PARTS)
+    if c.found(growing_step):
+        return None
     total_ns = c.batches.wait_ns + c.batches.step_ns
     whole = c.batches.replace(
         total_ns=total_ns, amount=np.ones(len(total_ns)), block=np.zeros(len(total_ns), np.int64)
     )
     halves = [whole.take(rows) for rows in np.array_split(np.arange(len(whole)), 2)]
     medians = np.array([np.median(part) for part in np.array_split(total_ns, PARTS)])
-    at = np.arange(PARTS, dtype=np.float64)
-    # One step, wherever it is, cannot make both halves slower.
-    of_both = (at < PARTS / 2, at >= PARTS / 2)
-    trend, *trends = (slope([(at[part], medians[part])]) for part in (at >= 0, *of_both))
-    rise = 0.0 if trend is None else trend.value * (PARTS - 1) / float(np.median(medians))
-    if rise >= TWICE * MATTERS and all(half and half.low and half.low > 0 for half in trends):
-        longer_ns, waits_ns = (
-            halves[1][name].mean() - halves[0][name].mean() for name in ("total_ns", "wait_ns")
-        )
-        because = "losses or outputs kept with their autograd graph, a metric over all batches"
-        do = Do("find what grows in the step", because)
-        if waits_ns > longer_ns / 2:
-            because = "a list or cache that it searches, files that it never closes"
-            do = Do("find what grows in the loader", because)
+    longer_ns, waits_ns = (
+        halves[1][name].mean() - halves[0][name].mean() for name in ("total_ns", "wait_ns")
+    )
+    if _rise(medians, in_halves=True) and waits_ns > MOSTLY * longer_ns:
         first_ns, *_, last_ns = medians.reshape(4, -1).mean(axis=1).tolist()
+        because = "a list or cache that it searches, files that it never closes"
         return Finding(
             f"Training keeps getting slower: an iteration takes {duration(last_ns)} at the end of "
             f"the run, and {duration(first_ns)} at its start.",
-            [do],
+            [Do("find what grows in the loader", because)],
         )
     first, second = map(mean_of, halves)
     change = second - first

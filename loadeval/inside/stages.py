@@ -8,12 +8,14 @@ no later wait. Without workers the training process does it all, and pickles not
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Column, Columns
+from loadeval.data.lines import CodeSamples
 from loadeval.data.run import Run, keys_of
 from loadeval.estimate.steady import Mask, warmup_of
 from loadeval.inside.lanes import loaded
@@ -414,19 +416,27 @@ def _transforms(
     return tuple(shown), tuple(callers)
 
 
-def looks(run: Run, fetch_ns: float, collate_ns: float) -> list[tuple[str, str, str, float]]:
-    """Each look at a worker: running, blocked or in calls; at which line, in what of it; its share.
+Looks = list[tuple[str, str, str, float]]
+"""Each look at a worker: running, blocked or in calls; at which line, in what of it; its share."""
+
+
+def looks(run: Run, fetch_ns: float, collate_ns: float) -> Looks:
+    """The looks at workers while they loaded, which took them so long.
 
     Clocks tell how long each stage takes. Looks alone do not: a thread that gives up Python's lock
     is seen more often than one that keeps it. All looks count the same where stages are not known.
     """
-    took_ns, total_ns = {"fetch": fetch_ns, "collate": collate_ns}, fetch_ns + collate_ns
+    took_ns = {"fetch": fetch_ns, "collate": collate_ns}
+    code = [each for each in run.code if each.stage in (None, *took_ns)]
     # Where each batch is a worker's first of an epoch, its lines are those of any batch.
-    code = [each for each in run.code if each.stage not in ("start", "end")] or run.code
-    counts = Counter[str | None]()
+    return _looks(code or [each for each in run.code if each.stage == "start"], took_ns)
+
+
+def _looks(code: Sequence[CodeSamples], took_ns: Mapping[str, float]) -> Looks:
+    counts, total_ns = Counter[str | None](), sum(took_ns.values())
     for samples in code:
         counts[samples.stage] += sum((*samples.running.values(), *samples.blocked.values()))
-    total, seen = max(counts.total(), 1), []
+    total, seen = max(counts.total(), 1), Looks()
     for samples in code:
         stage_ns, of_stage = took_ns.get(samples.stage or ""), counts[samples.stage]
         each = 1 / total
@@ -449,10 +459,8 @@ def first_ns(run: Run) -> dict[tuple[int, int], float]:
     is_first = times.batch < max(run.loader.workers or 0, 1)
     if is_first.all():
         return {}
-    usual_ns, firsts_ns = (
-        float(np.median(times.fetch_ns[~is_first])),
-        dict[tuple[int, int], float](),
-    )
+    usual_ns = float(np.median(times.fetch_ns[~is_first]))
+    firsts_ns = dict[tuple[int, int], float]()
     ready_ns = {
         (each.epoch, each.worker): each.ready_ns + each.init_ns for each in run.worker_starts
     }
@@ -469,15 +477,14 @@ def first_ns(run: Run) -> dict[tuple[int, int], float]:
 
 def seen_at(run: Run, stage: Literal["start", "end"]) -> tuple[CodeLine | None, LibraryCall | None]:
     """Where workers were seen most as epochs start, or end, and what they called; None is not."""
-    code = tuple(each for each in run.code if each.stage == stage)
-    seen = looks(replace(run, code=code), 0.0, 0.0)
+    seen = _looks([each for each in run.code if each.stage == stage], {})
     return next(iter(_code(seen)), None), next(iter(_calls(seen)), None)
 
 
 Tally = defaultdict[str, float]
 
 
-def _code(seen: list[tuple[str, str, str, float]]) -> tuple[CodeLine, ...]:
+def _code(seen: Looks) -> tuple[CodeLine, ...]:
     """The functions that workers were seen in, the most frequent first."""
     functions = defaultdict[tuple[str, str], defaultdict[str, Tally]](
         lambda: defaultdict(lambda: Tally(float))
@@ -501,7 +508,7 @@ def _code(seen: list[tuple[str, str, str, float]]) -> tuple[CodeLine, ...]:
     return tuple(sorted(code, key=lambda line: -line.share))
 
 
-def _calls(seen: list[tuple[str, str, str, float]]) -> tuple[LibraryCall, ...]:
+def _calls(seen: Looks) -> tuple[LibraryCall, ...]:
     """The functions that the program's lines called, the most frequent first."""
     functions = defaultdict[str, Tally](lambda: Tally(float))
     for kind, place, function, share in seen:

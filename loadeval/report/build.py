@@ -39,10 +39,11 @@ from loadeval.estimate.stats import Estimate
 from loadeval.estimate.steady import steady
 from loadeval.estimate.verdict import Verdict, verdict
 from loadeval.findings import MATTERS
-from loadeval.findings.engine import Diagnosis, Do, Finding, diagnose
+from loadeval.findings.engine import DIAGNOSE, Diagnosis, Do, Finding, diagnose
 from loadeval.inside.lanes import lanes
 from loadeval.inside.operators import Operators, Threads, operators, threads
 from loadeval.inside.stages import Stages, stages, why_no_stages
+from loadeval.inside.step import FEWEST_LOOKS, looks_at_steps, step_lines
 from loadeval.job import Job
 from loadeval.report.blocks import (
     Bars,
@@ -66,6 +67,8 @@ Row = tuple[Cell, ...]
 MOST_SAMPLES = 3
 """Slow samples, and outliers, that are shown in text; a page has all outliers in its chart."""
 MOST_OUTLIERS = 10
+MOST_LINES = 3
+"""Lines of a step on a screen."""
 MOST_RANKS = 64
 SEVERAL = ("the CPUs", "the workers", "the starts of epochs")
 """Limits of training that are more than one thing."""
@@ -84,7 +87,8 @@ class Result:
     Its fields are the keys of the JSON. `throughput` is in `unit` per second: of the steady `real`
     and `ideal` arms, of the loader alone, `loader_only`, and over `whole` epochs. `cautions` are
     what makes the figures mean less, and `not_measured` why some are not there, a sentence each.
-    `workers_started` are the worker processes that were started in the run. None is not known:
+    `workers_started` are the worker processes that were started in the run, and `step` the lines of
+    the program that a step is in. None is not known:
     `stages` and `operators` where the loader was not looked into, `threads` where those of the
     training process were not read, and `padding` where batches did not tell theirs.
     """
@@ -104,6 +108,7 @@ class Result:
     stages: Stages | None
     operators: Operators | None
     threads: Threads | None
+    step: Columns
     metrics: Metrics
     padding: PaddingShare | None
 
@@ -132,6 +137,7 @@ def result_of(run: Run, ideal: Run | None = None, **others: Run) -> Result:
         stages=stages(run),
         operators=operators(run),
         threads=threads(run, ideal),
+        step=step_lines(run),
         metrics=metrics(run, ideal),
         padding=padding(run),
     )
@@ -702,6 +708,29 @@ def _stages_chart(r: Result, s: Stages) -> Chart:
     return Chart("stages", "Inside the loader", says, tables, "duration")
 
 
+def step_in_short(r: Result) -> Section:
+    """What a step is, where loading is not what training waits for."""
+    names = zip(r.step.place.tolist(), r.step.call.tolist(), r.step.share.tolist(), strict=True)
+    lines = [
+        f"{share(part)} {call or place.partition(' ')[2]} ({place.partition(' ')[0]})"
+        for place, call, part in names
+    ]
+    is_all = r.gap.lost_share is not None and r.gap.lost_share.value < MATTERS
+    says = f"A step: {', '.join(lines[:MOST_LINES])}." if is_all and lines else ""
+    return _section("the step", Text(says), priority=3)
+
+
+def the_step(r: Result) -> Section:
+    """Where a step goes: the lines of the program in which the training thread was seen."""
+    cells: dict[str, Callable[..., Cell]] = {"place": str, "call": str, "share": _part}
+    rows = _rows(r.step.take(slice(MOST_OUTLIERS)), **cells, first_ns=_ns, last_ns=_ns)
+    head = ("line of the program", "calls", "of the step", "at first", "at last")
+    looks, seen = len(looks_at_steps(r.run)), ""
+    if not rows:
+        seen = f"Not measured: {looks} looks at steps, of {FEWEST_LOOKS} needed; {DIAGNOSE}."
+    return _section("the step", Text(seen), Table(head, rows))
+
+
 def operators_and_threads(r: Result) -> Section:
     """Operators of a pipeline, and threads of the training process."""
 
@@ -885,7 +914,7 @@ def _yes_no(value: object) -> str:
 
 
 SECTIONS: tuple[Callable[[Result], Section], ...] = (
-    *(headline, batch_time, what_to_do, findings, batches_measured, how_sure),
-    *(lost, arms, by_epoch, inside, operators_and_threads, timeline, system_metrics),
+    *(headline, batch_time, step_in_short, what_to_do, findings, batches_measured, how_sure),
+    *(lost, arms, by_epoch, inside, the_step, operators_and_threads, timeline, system_metrics),
     *(nothing_found, settings),
 )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadeval_adapters.torch_trace.code import called_by
+from loadeval.frames import called_by
 
 
 def calling() -> object:

@@ -28,11 +28,12 @@ from torch.utils.data._utils import worker as torch_workers
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from loadeval import LoaderEvaluator, StageNote, StageTimes, install
+from loadeval.frames import short_switches
 from loadeval_adapters.torch_trace import iterators as torch_iterators
 from loadeval_adapters.torch_trace import kernel
 from loadeval_adapters.torch_trace import worker as torch_worker
 from loadeval_adapters.torch_trace.channel import Channel
-from loadeval_adapters.torch_trace.code import Activity, CodeSampler, short_switches
+from loadeval_adapters.torch_trace.code import Activity, CodeSampler
 from loadeval_adapters.torch_trace.iterators import (
     DataLoaderStages,
     Epoch,

@@ -20,6 +20,8 @@ from tests.runs.looked_into import looked_into as simulated
 from tests.runs.tables import replace
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from loadeval.data.run import Run
@@ -360,6 +362,51 @@ def test_all_batches_may_be_passed_over_so_far() -> None:
     says = "All 100 batches were loaded and passed over, without a step of an optimizer: training "
     assert told("batches passed over", run)[0] == f"{says}waited 1.00 s for them."
     assert told("batches passed over", replace(run, events=()))[0].startswith("steps of optimizers")
+
+
+def seen_saving(step_ms: Sequence[float], calls: str = "") -> tuple[CodeSamples, ...]:
+    """Looks at such steps in a log: what is over 5 ms is in `save`, the rest in `main`."""
+    ends_ns = np.cumsum(np.asarray(step_ms) * MS)
+    looks = []
+    for number in range(90):
+        at_ns = (number + 0.5) / 90 * ends_ns[-1]
+        part = 1 - 5 / step_ms[int(np.searchsorted(ends_ns, at_ns))]
+        place = "log.py:9 Log.save" if number * 0.618 % 1 < part else "train.py:31 main"
+        calls_of = {f"{place} > {calls}": 1} if calls else {}
+        looks.append(CodeSamples(None, {place: 1}, {}, calls_of, "step", int(at_ns)))
+    return tuple(looks)
+
+
+def test_growing_step() -> None:
+    """By the line that grows, where the training was looked at, and without one."""
+    growing = np.linspace(5, 15, 400).tolist()
+    says = (
+        "A step takes 6.27 ms at the start of the run and 13.8 ms at its end, and waits do not "
+        "grow: it is not loading that becomes slower."
+    )
+    assert told("growing step", logged([0] * 400, growing)) == (says, "find what grows in the step")
+    assert told("drift", logged([0] * 400, growing)) == ()
+    looks = seen_saving(growing, "write")
+    assert told("growing step", logged([0] * 400, growing, code=looks)) == (
+        f"{says} In it Log.save > write grows from 2.44 ms to 8.75 ms.",
+        "let Log.save > write go over what is new alone, or call it less often",
+    )
+
+
+def test_growing_step_along_an_epoch() -> None:
+    growing = np.linspace(5, 15, 200).tolist()
+    epochs = [steps("real", [0] * 200, growing, epoch=epoch) for epoch in range(3)]
+    says, _ = told("growing step", run_of(epochs, mode="log"))
+    assert says.startswith("A step takes 6.28 ms at the start of an epoch and 13.8 ms at its end")
+
+
+def test_steps_that_grow_for_another_reason() -> None:
+    """With their batches, or beside waits that grow; or once, at some batch."""
+    growing = np.linspace(5, 15, 400).tolist()
+    larger = run_of([steps("real", [0] * 400, growing, nbytes=np.arange(400))], mode="log")
+    jumping = [10] * 200 + [15] * 200
+    for run in (larger, logged(growing, growing), logged([0] * 400, jumping)):
+        assert told("growing step", run) == ()
 
 
 def test_drift() -> None:

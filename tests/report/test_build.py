@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from loadeval.data.lines import CodeSamples
 from loadeval.data.log import read_run
-from loadeval.report.blocks import Text
-from loadeval.report.build import inside, result_of, what_to_do
+from loadeval.report.blocks import Table, Text
+from loadeval.report.build import inside, result_of, step_in_short, the_step, what_to_do
+from tests.builder import MS, alternating
 from tests.runs import DEMO, SPDL
 
 
@@ -30,3 +32,24 @@ def test_the_limit_that_is_left_is_a_sentence(limit: str, says: str) -> None:
 def test_a_loader_with_operators_does_not_lack_stages() -> None:
     """SPDL's are known in place of stages, and nothing is said to be not measured."""
     assert not inside(result_of(read_run(SPDL))).blocks
+
+
+@pytest.mark.parametrize(
+    ("wait", "looks", "says"),
+    [(0.1, 30, True), (0.1, 10, False), (10, 30, False)],
+    ids=["loading costs little", "too few looks", "loading costs much"],
+)
+def test_what_a_step_is_stands_on_the_screen(wait: float, looks: int, says: bool) -> None:
+    """Where loading costs under 5%, with what the lines call."""
+    seen = [
+        ("train.py:9 main > optimizer.step", "train.py:7 main > loss.backward")[n % 3 < 1]
+        for n in range(looks)
+    ]
+    code = tuple(
+        CodeSamples(None, {place.partition(" > ")[0]: 1}, {}, {place: 1}, "step", (n + 1) * 70 * MS)
+        for n, place in enumerate(seen)
+    )
+    r = result_of(alternating(wait=wait, spread=0.01, code=code))
+    text = "A step: 66.7% optimizer.step (train.py:9), 33.3% loss.backward (train.py:7)."
+    assert step_in_short(r).blocks == ([Text(text)] if says else [])
+    assert [type(block) for block in the_step(r).blocks] == [Table if looks > 10 else Text]

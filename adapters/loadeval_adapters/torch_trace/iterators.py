@@ -90,7 +90,7 @@ def stage_times(epoch: int, rows: Sequence[Record]) -> StageTimes:
 
 def code_samples(rows: Sequence[Record]) -> list[CodeSamples]:
     """The lines of code in which workers were seen, by worker and stage."""
-    seen: dict[tuple[int | None, Any], dict[str, dict[str, int]]] = {}
+    seen: dict[tuple[int | None, Any], dict[str, Any]] = {}
     for row in rows:
         for (stage, kind, place), count in row.get("code", {}).items():
             kinds = seen.setdefault((row.get("worker"), stage), {"running": {}, "blocked": {}})
