@@ -33,6 +33,7 @@ from loadeval.doctor import Check, Machine
 from loadeval.estimate.before_after import BeforeAfter, Difference
 from loadeval.estimate.epochs import epochs, outliers
 from loadeval.estimate.stats import Estimate
+from loadeval.inside.step import step_lines
 from loadeval.job import Job
 from loadeval.live import LiveState
 from loadeval.model.whatif import WhatIf
@@ -187,8 +188,10 @@ PROBES: dict[str, type] = {
     "Of the probe `threads`": ThreadsProbe,
     "Of the probe `threads`, subject `python lock`": PythonLockProbe,
 }
-TABLES = {"epochs": epochs, "outliers": outliers}
+TABLES = {"epochs": epochs, "outliers": outliers, "step": step_lines}
 """What makes the columns under a key; its docstring tells of them."""
+TEXTS = ("place", "call")
+"""Columns of texts; all others are of numbers."""
 NS_A_BATCH = (
     *("real", "ideal", "loader_only", "waiting", "contention", "starts", "lost", "whole"),
     *("real_wait", "real_step", "ideal_wait", "gpu_idle"),
@@ -293,9 +296,9 @@ def referring_to(name: str) -> Schema:
 def whole_schema() -> Schema:
     """That of all commands, under their names, and of all types in what they print."""
     run = example_run()
-    column = {"type": "array", "items": {"type": ["number", "null"]}}
     types = {
-        key: object_of(dict.fromkeys(make(run).names, column), make) for key, make in TABLES.items()
+        key: object_of({name: column_of(name) for name in make(run).names}, make)
+        for key, make in TABLES.items()
     }
     commands = {
         command: {"anyOf": [schema_of(kind, types) for kind in kinds.values()]}
@@ -307,6 +310,11 @@ def whole_schema() -> Schema:
         "anyOf": [referring_to(command) for command in commands],
         "$defs": {**commands, **types},
     }
+
+
+def column_of(name: str) -> Schema:
+    """A column of a table."""
+    return {"type": "array", "items": {"type": "string" if name in TEXTS else ["number", "null"]}}
 
 
 def in_words(schema: Schema) -> str:  # noqa: PLR0911 - a line for each kind

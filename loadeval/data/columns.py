@@ -87,6 +87,13 @@ class Columns:
         return cls({name: np.empty(0, dtype=np.int64) for name in names})
 
     @classmethod
+    def of_rows(cls, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Columns:
+        """These rows, which have a value for each name."""
+        if not rows:
+            return cls.empty(names)
+        return cls(dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True)))
+
+    @classmethod
     def concat(cls, parts: Sequence[Columns]) -> Columns:
         """The rows of `parts`, one after the other; what a part does not have is not known."""
         kinds = {name: part[name].dtype for part in parts for name in part.names}

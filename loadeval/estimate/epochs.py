@@ -102,9 +102,7 @@ def epochs(run: Run) -> Columns:
         per_s = SECOND_NS / (total_ns or np.nan)
         rates = samples * per_s, len(steps) * per_s
         rows.append((epoch, len(steps), total_ns, mean_ns, std_ns, *rates))
-    if not rows:
-        return Columns.empty(names)
-    return Columns(dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True)))
+    return Columns.of_rows(names, rows)
 
 
 def workers_started(run: Run) -> int | None:

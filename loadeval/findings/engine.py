@@ -133,8 +133,7 @@ class Diagnosis:
 
     `nothing` are the rules that found nothing, `skipped` those that could not tell, and why.
     `limit` is what holds training up once the predicted actions are done; "" where none is.
-    `more_batches` are how many more would do for all rules that could not tell in a run so short,
-    `short`; 0 where there are none.
+    `more_batches` are how many more would do for each rule that could not tell in a run so short.
     """
 
     findings: tuple[Finding, ...]
@@ -142,8 +141,7 @@ class Diagnosis:
     nothing: tuple[str, ...]
     skipped: Mapping[str, str]
     limit: str = ""
-    more_batches: int = 0
-    short: tuple[str, ...] = ()
+    more_batches: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,12 +356,12 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
         if isinstance(finding, Finding)
     ]
     findings = _costs(c, found)
-    told = {finding.rule for finding in findings}
+    names = {finding.rule for finding in findings}
     nothing = [each.name for each, answer in answers if answer is None]
-    nothing += [each.name for each, _ in found if each.name not in told]
+    nothing += [each.name for each, _ in found if each.name not in names]
     actions, limit = _actions(c, findings)
-    told_more = (limit, max(short.values(), default=0), tuple(short))
-    return Diagnosis(tuple(findings), tuple(actions), tuple(nothing), skipped, *told_more)
+    told = tuple(findings), tuple(actions), tuple(nothing)
+    return Diagnosis(*told, skipped, limit, short)
 
 
 def _costs(c: Context, found: list[tuple[rule, Finding]]) -> list[Finding]:  # noqa: C901 - one sum

@@ -20,12 +20,13 @@ from loadeval.findings import (
     LARGE,
     MATTERS,
     MOSTLY,
+    MUCH_READ,
     PIPE_BYTES_PER_NS,
     TRANSFER_NS,
     TWICE,
 )
 from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
-from loadeval.findings.remedies import MUCH_READ, SlowFormat, remedy_of, slow_format
+from loadeval.findings.remedies import SlowFormat, remedy_of, slow_format
 from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
 from loadeval.inside.code import FUTEX, PIPE
 from loadeval.inside.lanes import loaded
@@ -282,14 +283,9 @@ def slow_fetch(c: Context) -> Finding | None:
         if line.share < MATTERS or line.function in c.stages.callers:
             continue
         remedy = remedy_of(line, c.stages)
-        says, because = (
-            (remedy.do, remedy.because)
-            if remedy
-            else (
-                f"make {line.function} twice as fast",
-                f"it mostly calls {line.leaf}" if line.leaf else "",
-            )
-        )
+        says = remedy.do if remedy else f"make {line.function} twice as fast"
+        because = f"it mostly calls {line.leaf}" if line.leaf else ""
+        because = remedy.because if remedy else because
         says = f"{says}: {share(line.share)} of loading"
         do.append(Do(says, because, line.place, less(line.share / TWICE), TWICE))
     return Finding(
@@ -304,10 +300,15 @@ def thrown_of(c: Context) -> float:
     return max(1 - served, 0.0)
 
 
+def only_served(c: Context) -> Change:
+    """No samples are made that no batch has."""
+    return less(thrown_of(c) * (c.stages.line.share if c.stages.line else 1.0))
+
+
 @rule(
     "samples thrown away",
     source=f"what functions of the dataset return while a batch is loaded; {SIMULATED}",
-    undo=lambda c: less(thrown_of(c) * (c.stages.line.share if c.stages.line else 1.0)),
+    undo=only_served,
     turn="first",
 )
 def thrown_away(c: Context) -> Finding | None:
@@ -316,22 +317,21 @@ def thrown_away(c: Context) -> Finding | None:
     Shown by a function that returned something of each sample of a batch, and more of the kind that
     no sample of it has.
     """
-    if not (c.run.stages.made > 0).any():
+    counted = c.run.stages.take(c.run.stages.made > 0)
+    if not len(counted):
         raise Skip("which functions make the samples was not seen")
     thrown, workers, line = thrown_of(c), c.loader.workers or 0, c.stages.line
     if not c.loses or thrown < MATTERS:
         return None
     do, because = "choose samples before they are made", "by their index, name or raw bytes"
     times, each = 1 / max(1 - thrown, FEW), ""
-    counted = c.run.stages.take(c.run.stages.made > 0)
     if c.loader.sampler is None and (counted.made == workers * counted.samples).all():
         do = "divide samples among the workers before they are made"
         because = "itertools.islice(raw, id, None, num_workers), of what is not decoded yet"
         each = f", as many as there are workers: each makes all, and keeps one in {workers}"
-    change = less(thrown * (line.share if line else 1.0))
     return Finding(
         f"For each sample that is served {times:.3g} are made{each}.",
-        [Do(do, because, line.place if line else None, change)],
+        [Do(do, because, line.place if line else None, only_served(c))],
         sure=False,
     )
 

@@ -10,15 +10,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from loadeval.findings import MUCH_READ, READ_BYTES_PER_NS
 from loadeval.inside.stages import CodeLine, LibraryCall, Stages
-
-MUCH_READ = 8.0
-"""Bytes read for each byte of a batch, from which on most of what is read is not used."""
-READ_BYTES_PER_NS = 0.1
-"""Who loads reads that fast, at least, if reading matters: 100 MB/s.
-
-An image is decoded at a tenth of that, counted in compressed bytes, and is cropped afterwards.
-"""
 
 
 class Remedy(NamedTuple):

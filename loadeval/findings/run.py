@@ -1,4 +1,4 @@
-"""How a run goes: stalls, trends, memory that grows, padding, batches passed over, validation."""
+"""How a run goes: stalls, what grows, padding, batches passed over, validation."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from loadeval.estimate.memory import (
     trend,
 )
 from loadeval.estimate.metrics import padding as padding_of
-from loadeval.estimate.stats import Estimate, slope, spearman
-from loadeval.estimate.steady import Mask, length_of_epochs, passed_over, steady
+from loadeval.estimate.stats import slope, spearman
+from loadeval.estimate.steady import length_of_epochs, passed_over, steady
 from loadeval.findings import (
     DOMINATES,
     FEW,
@@ -209,18 +209,15 @@ def _grown(run: Run, along: Along) -> tuple[str, str, float, float] | None:
     looks = looks_at_steps(run)
     if len(looks) < FEWEST_LOOKS:
         return None
-
-    def growth_ns(own: Mask) -> Estimate:
-        first, last = first_and_last_ns(run, own, along)
-        return last - first
-
-    whole_ns = growth_ns(looks.step >= 0).value
     for name in dict.fromkeys((*looks.calling.tolist(), *looks.function.tolist())):
         own = (looks.calling == name) | (looks.function == name)
-        grown, rest = growth_ns(own), growth_ns(~own)
-        if grown.value >= MOSTLY * whole_ns > 0 and grown.bounds[0] > 0 >= rest.bounds[0]:
+        (first, last), (first_rest, last_rest) = (
+            first_and_last_ns(run, each, along) for each in (own, ~own)
+        )
+        grown, rest = last - first, last_rest - first_rest
+        # It has half of all growth or more, and the others do not grow beyond chance.
+        if grown.value >= abs(rest.value) and grown.bounds[0] > 0 >= rest.bounds[0]:
             ((place, _),) = Counter(looks.place[own].tolist()).most_common(1)
-            first, last = first_and_last_ns(run, own, along)
             return place, name, first.value, last.value
     return None
 

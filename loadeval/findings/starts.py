@@ -13,7 +13,7 @@ from loadeval.findings import FEW, FEWEST_LOADERS, LARGE, MATTERS, MOSTLY, NOTIC
 from loadeval.findings.engine import Context, Do, Finding, Part, Set, Skip, rule
 from loadeval.findings.workers import SIMULATED
 from loadeval.inside.code import THREADS
-from loadeval.inside.stages import first_ns, seen_at
+from loadeval.inside.stages import first_batches_ns, seen_at
 from loadeval.model.changes import Change
 from loadeval.words import duration, share, size
 
@@ -62,7 +62,7 @@ class Start(NamedTuple):
 
 def mean_start(c: Context, *, first: bool = False) -> Start | None:
     """The mean of how later epochs start, or how the `first` does; None if none was looked into."""
-    starts, firsts_ns = [], first_ns(c.run)
+    starts, firsts_ns = [], first_batches_ns(c.run)
     for epoch, times in c.run.stages.by("epoch"):
         one = {name: int(times[name][0]) for name in times.names}
         asked_ns, delivered_ns = one["requested_ns"], one["delivered_ns"]

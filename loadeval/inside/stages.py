@@ -449,7 +449,7 @@ def _looks(code: Sequence[CodeSamples], took_ns: Mapping[str, float]) -> Looks:
     return seen
 
 
-def first_ns(run: Run) -> dict[tuple[int, int], float]:
+def first_batches_ns(run: Run) -> dict[tuple[int, int], float]:
     """How much longer a worker takes for its first batch of an epoch than for others, in ns.
 
     By epoch and worker. It counts from when the worker could begin: when it had started, or the

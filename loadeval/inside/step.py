@@ -40,9 +40,7 @@ def looks_at_steps(run: Run) -> Columns:
             function = place.partition(" ")[2]
             calling = f"{function}{CALLS}{call}" if call else function
             rows.append((step, place, call, function, calling))
-    names = ("step", "place", "call", "function", "calling")
-    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
-    return Columns(dict(zip(names, map(np.array, columns), strict=True)))
+    return Columns.of_rows(("step", "place", "call", "function", "calling"), rows)
 
 
 def first_and_last_ns(run: Run, own: Mask, along: Along = "run") -> tuple[Estimate, Estimate]:
@@ -77,6 +75,4 @@ def step_lines(run: Run) -> Columns:
         ((call, _),) = Counter(looks.call[own].tolist()).most_common(1)
         times_ns = (each.value for each in first_and_last_ns(run, own))
         rows.append((place, call, count / len(looks), *times_ns))
-    names = ("place", "call", "share", "first_ns", "last_ns")
-    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
-    return Columns(dict(zip(names, map(np.array, columns), strict=True)))
+    return Columns.of_rows(("place", "call", "share", "first_ns", "last_ns"), rows)

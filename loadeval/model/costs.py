@@ -33,7 +33,7 @@ from loadeval.inside.code import computing_threads
 from loadeval.inside.lanes import loaded
 from loadeval.inside.stages import (
     Stages,
-    first_ns,
+    first_batches_ns,
     looks,
     slow_rows,
     split_of,
@@ -260,7 +260,7 @@ def start_ns(run: Run) -> float:
     That is measured, or for a process like the run's. What a stream does first it does in each
     epoch, whether its worker has just started or not.
     """
-    first = {} if run.loader.sampler is None else first_ns(run)
+    first = {} if run.loader.sampler is None else first_batches_ns(run)
     looked_into = {epoch for epoch, _ in first}
     taken_ns = defaultdict[int, list[float]](list)
     for start in run.worker_starts:

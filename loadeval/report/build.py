@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 
@@ -432,15 +431,11 @@ def _section(title: str, *blocks: Block, priority: int | None = None) -> Section
     return Section(title, list(filter(shows, blocks)), priority)
 
 
-def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Columns:
-    return Columns(dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=False)))
-
-
 def _beside_each_other(
     title: str, says: str, bars: Sequence[tuple[str, str, Estimate]], unit: str
 ) -> Chart:
     """A chart of bars, each of which has its row's name, its colour's and its length."""
-    table = _columns(("row", "series", "length"), bars)
+    table = Columns.of_rows(("row", "series", "length"), bars)
     return Chart("real beside ideal", title, says, {"bars": table}, unit)
 
 
@@ -555,9 +550,10 @@ def batches_measured(r: Result) -> Section:
     ideal = "" if g.ideal is None else f" and {g.ideal_batches:,} ideal"
     pairs = "" if g.pairs is None else f" in {counted(g.pairs, 'pair')} of blocks"
     measured, d = f"Measured: {g.real_batches:,} real{ideal} batches{pairs}.", r.diagnosis
-    if d.short:
-        more = counted(d.more_batches, "more batch", "more batches")
-        measured += f" Too short for {counted(len(d.short), 'rule')}: {more} would do for all."
+    if d.more_batches:
+        more = counted(max(d.more_batches.values()), "more batch", "more batches")
+        rules = counted(len(d.more_batches), "rule")
+        measured += f" Too short for {rules}: {more} would do for all."
     return _section("how sure", Text(measured), priority=5)
 
 
@@ -700,7 +696,7 @@ def _stages_chart(r: Result, s: Stages) -> Chart:
                 waited_ns = (s.transform_share(one) or 0.0) * s.total_ns
                 rows.append((f"  {one.name}", "fetch", waited_ns))
     rows.append(("not attributed", "not_attributed", s.not_attributed_ns))
-    tables = {"stages": _columns(("label", "stage", "ns"), rows)}
+    tables = {"stages": Columns.of_rows(("label", "stage", "ns"), rows)}
     says = f"What of {duration(s.total_ns)} a batch each stage is waited for"
     if shown := lanes(r.run):
         tables |= {"batches": shown.batches, "steps": shown.steps}
@@ -717,7 +713,7 @@ def step_in_short(r: Result) -> Section:
     ]
     is_all = r.gap.lost_share is not None and r.gap.lost_share.value < MATTERS
     says = f"A step: {', '.join(lines[:MOST_LINES])}." if is_all and lines else ""
-    return _section("the step", Text(says), priority=3)
+    return _section("", Text(says), priority=3)
 
 
 def the_step(r: Result) -> Section:

@@ -144,11 +144,11 @@ def test_memory(subject: str, who: str, do: str) -> None:
     )
 
 
-def growing(**read_of_process: Any) -> Run:
-    """A run of 20 s, of batches of 2 MB, whose process is read ten times a second."""
+def growing(wait_ms: Sequence[float] = (0,) * 2000, **read_of_process: Any) -> Run:
+    """A run of batches of 2 MB, whose process is read ten times a second for 20 s."""
     time_ns = np.arange(200) * 100 * MS
     machine = {"time_ns": [0, 1], MEMORY[0]: 64e9, MEMORY[1]: 32e9}
-    run = run_of([steps("real", [0] * 2000, 10.0, nbytes=2_000_000)], mode="log")
+    run = run_of([steps("real", wait_ms, 10.0, nbytes=2_000_000)], mode="log")
     return replace(
         run, readings=read(process={"time_ns": time_ns, **read_of_process}, machine=machine)
     )
@@ -166,6 +166,8 @@ def test_batches_that_are_all_kept() -> None:
         ),
         "let go of each batch after its step",
     )
+    waits = growing([30] * 2000, anonymous_bytes=flat, shared_memory_bytes=kept)
+    assert diagnose(waits).actions[0].findings == ("process memory",)
 
 
 def test_files_that_are_never_closed() -> None:
@@ -454,3 +456,13 @@ def test_slow_validation() -> None:
     assert told("slow validation", training) == (
         "no validation loader was measured: `loadeval run -- COMMAND` measures it too",
     )
+
+
+@pytest.mark.parametrize(("wait_ms", "is_ahead"), [(1, True), (20, False)])
+def test_what_is_no_part_of_the_time_lost_is_ahead_of_it_where_it_costs_more(
+    wait_ms: float, is_ahead: bool
+) -> None:
+    slow = logged([10] * 60, 1, workers=0, prefetch_depth=0)
+    diagnosis = diagnose(logged([wait_ms] * 200), validation=slow)
+    assert (diagnosis.findings[0].rule == "slow validation") is is_ahead
+    assert (diagnosis.actions[0].findings == ("slow validation",)) is is_ahead

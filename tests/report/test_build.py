@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from loadeval.data.lines import CodeSamples
 from loadeval.data.log import read_run
 from loadeval.report.blocks import Table, Text
-from loadeval.report.build import inside, result_of, step_in_short, the_step, what_to_do
-from tests.builder import MS, alternating
+from loadeval.report.build import (
+    headline,
+    inside,
+    result_of,
+    step_in_short,
+    the_step,
+    what_to_do,
+)
+from tests.builder import MS, alternating, logged
 from tests.runs import DEMO, SPDL
 
 
@@ -53,3 +61,9 @@ def test_what_a_step_is_stands_on_the_screen(wait: float, looks: int, says: bool
     text = "A step: 66.7% optimizer.step (train.py:9), 33.3% loss.backward (train.py:7)."
     assert step_in_short(r).blocks == ([Text(text)] if says else [])
     assert [type(block) for block in the_step(r).blocks] == [Table if looks > 10 else Text]
+
+
+def test_what_is_ahead_of_the_time_lost_is_said_below_the_headline() -> None:
+    r = result_of(logged([0] * 400, np.linspace(5, 15, 400).tolist()))
+    (first, *_) = (block.text for block in headline(r).blocks if isinstance(block, Text))
+    assert first.startswith("A step takes 6.27 ms at the start of the run and 13.8 ms at its end")
