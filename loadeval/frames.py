@@ -36,6 +36,11 @@ LIBRARIES = tuple(
 )
 
 
+def is_library(path: str) -> bool:
+    """Whether a file belongs to Python or a package, or is none."""
+    return PACKAGES in path or path.startswith((*LIBRARIES, "<"))
+
+
 @contextmanager
 def nothing_collected() -> Iterator[None]:
     """Collect no garbage where that may free the frames of other threads while they are read."""
@@ -70,7 +75,7 @@ def current_line(
         path = frame.f_code.co_filename
         if not (own or path.startswith(skipped)):
             innermost = innermost or frame
-            if PACKAGES in path or path.startswith((*LIBRARIES, "<")):
+            if is_library(path):
                 package = package or (frame if PACKAGES in path else None)
                 called = frame
             else:

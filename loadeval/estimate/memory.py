@@ -79,9 +79,8 @@ def growth(run: Run, subject: str) -> Growth:  # noqa: C901 - one for each reaso
         used = table.pss_bytes - np.nan_to_num(table.get("pss_file_bytes", unknown))
     first, second, lives_ns = trend(run, table, used)
     if first is None or second is None or None in (first.low, second.low):
-        readings = int(np.isfinite(used).sum())
-        few = f"{readings} memory readings are too few for a trend; let it run for a minute"
-        return Growth(subject, few)
+        readings = f"too few memory readings for a trend ({np.isfinite(used).sum()})"
+        return Growth(subject, f"{readings}; let it run for a minute")
     began_ns, *_, ended_ns = table.time_ns[np.isfinite(used)]
     at_ns, seen_ns = run.steps.request_ns, float(ended_ns - began_ns)
     served = run.steps.nbytes[(began_ns <= at_ns) & (at_ns < ended_ns)].clip(0)

@@ -90,9 +90,8 @@ def computes(c: Context) -> bool:
 
 def asks_a_process(c: Context) -> CodeLine | None:
     """The line that asks another process by a pipe, and takes so much that it is named for it."""
-    line = c.stages.line
-    is_it = line is not None and line.share >= DOMINATES and PIPE.match(line.leaf)
-    return line if is_it and waits_for_workers(c) and not collates(c) else None
+    line = c.stages.line if waits_for_workers(c) and not collates(c) else None
+    return line if line and line.share >= DOMINATES and PIPE.match(line.leaf) else None
 
 
 def part_of(c: Context) -> TransformTime | None:
@@ -110,7 +109,7 @@ def part_of(c: Context) -> TransformTime | None:
 
 def format_of(c: Context) -> SlowFormat | None:
     """The form of the data that makes it slow to read; None where none does."""
-    form = slow_format(c.stages, mean_known(c.batches.nbytes), DOMINATES)
+    form = slow_format(c.stages, mean_known(c.batches.nbytes))
     return None if form and "opened" in form.form and c.opens_no_file else form
 
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from loadeval.findings import MUCH_READ, READ_BYTES_PER_NS
+from loadeval.findings import DOMINATES, MUCH_READ, READ_BYTES_PER_NS
 from loadeval.inside.stages import CodeLine, LibraryCall, Stages
 
 
@@ -180,8 +180,8 @@ def remedy_of(line: CodeLine, inside: Stages) -> Remedy | None:
     return next((each for each in map(remedy_for, names) if each and not each.form), None)
 
 
-def slow_format(stages: Stages, batch_bytes: float | None, least_share: float) -> SlowFormat | None:
-    """The form of the data that takes `least_share` of loading or more; None where none does."""
+def slow_format(stages: Stages, batch_bytes: float | None) -> SlowFormat | None:
+    """The form of the data that takes so much of loading that it is named; None where none does."""
     read, line = stages.read_bytes, stages.line
     amplification = read / batch_bytes if read is not None and batch_bytes else None
     calls = defaultdict[Remedy, list[LibraryCall]](list)
@@ -191,9 +191,9 @@ def slow_format(stages: Stages, batch_bytes: float | None, least_share: float) -
             calls[remedy].append(call)
     shares = {remedy: sum(call.share for call in of_form) for remedy, of_form in calls.items()}
     most = max(shares, key=shares.__getitem__, default=None)
-    if most is not None and shares[most] >= least_share:
+    if most is not None and shares[most] >= DOMINATES:
         return SlowFormat(most, calls[most][0].name, shares[most], amplification)
-    if read is None or amplification is None or line is None or line.share < least_share:
+    if read is None or amplification is None or line is None or line.share < DOMINATES:
         return None
     is_fast = read >= READ_BYTES_PER_NS * (stages.fetch_ns + stages.collate_ns)
     if amplification < MUCH_READ or not is_fast:

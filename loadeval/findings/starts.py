@@ -132,22 +132,28 @@ def epoch_boundaries(c: Context) -> Finding | None:
     (mean_ns, cost, _), workers, alone = found, c.loader.workers, c.gap.loader_only
     if workers == 0 and len(c.rows) and mean_ns < TWICE * np.median(c.batches.wait_ns):
         return None  # as for every batch
-    name, lives_on = c.setting("persistent_workers"), c.loader.persistent_workers
-    sure, batch_ns = bool(workers and lives_on), alone.value * workers if alone and workers else 0.0
-    do: Set | Do = Do("make the first batch of an epoch cheaper, or epochs longer", BEGINS)
+    sure = bool(workers and c.loader.persistent_workers)
+    batch_ns = alone.value * workers if alone and workers else 0.0
+    do: list[Set | Do] = [Do("make the first batch of an epoch cheaper, or epochs longer", BEGINS)]
     if mean_ns <= TWICE * batch_ns:
         because = f"most of it is the first batch, which takes one worker {duration(batch_ns)}"
-        sure, do = True, Do("make epochs longer, or batches smaller", because)
-    elif workers and lives_on is False and name:
+        sure, do = True, [Do("make epochs longer, or batches smaller", because)]
+    elif workers:
         because = f"it ends starting workers; what the dataset does first stays: {BEGINS}"
-        do = Set(name, False, True, because, LIVE_ON)
+        do = live_on(c, because) or do
     return Finding(
         f"Each epoch starts with a wait of {duration(mean_ns)}, {share(cost)} of its time.",
-        [do],
+        do,
         {"start of a later epoch, ns": mean_ns, "rest of an epoch, ns": _rest_of_epoch_ns(c)},
         sure=sure,
         cost=cost,
     )
+
+
+def live_on(c: Context, because: str) -> list[Set | Do]:
+    """To let workers live on from epoch to epoch, where they end with each."""
+    name, lives_on = c.setting("persistent_workers"), c.loader.persistent_workers
+    return [Set(name, False, True, because, LIVE_ON)] if name and lives_on is False else []
 
 
 @rule("worker start", source=f"{EPOCH_STARTS}; {SIMULATED}", of=STARTS)
@@ -161,9 +167,7 @@ def worker_start(c: Context) -> Finding | None:
     if found is None:
         return None
     (_, cost, start), method = found, c.loader.start_method or "fork"
-    name, do = c.setting("persistent_workers"), list[Set | Do]()
-    if name and not c.loader.persistent_workers:
-        do.append(Set(name, False, True, "they then start once, not in each epoch", LIVE_ON))
+    do = live_on(c, "they then start once, not in each epoch")
     took, how = duration(start.begun_ns), f"starting its workers by {method} takes that long"
     says = f"Each epoch starts {took} late: {how}."
     if start.init_ns > start.begun_ns:
@@ -207,27 +211,23 @@ def first_batch(c: Context) -> Finding | None:
     take.
     Excluded by starting workers, or a sampler, that takes half.
     """
-    found, name = late(c, "workers' first batch"), c.setting("persistent_workers")
+    found = late(c, "workers' first batch")
     if found is None:
         return None
-    (line, _), usual = seen_at(c.run, "start"), c.stages.line
-    dataset = c.loader.dataset or "the dataset"
-    says = f"{dataset} fills a shuffle buffer, or opens files"
-    longer_ns, place = found[2].first_ns, None
-    half = sooner(c, longer_ns / TWICE)
-    do: Set | Do = Do("make the shuffle buffer half as large", "or fill it bit by bit", None, half)
-    if line is not None:
-        says, place = f"{dataset} is then mostly in {line.name}", line.place
-        do = Do(do.says, do.because, place, half)
-    if c.loader.persistent_workers is False and name and c.loader.sampler is not None:
-        do = Set(name, False, True, "workers keep what they have opened or listed", LIVE_ON)
-    elif line is not None and (usual is None or usual.function != line.function):
+    (line, _), usual, longer_ns = seen_at(c.run, "start"), c.stages.line, found[2].first_ns
+    does = f"is then mostly in {line.name}" if line else "fills a shuffle buffer, or opens files"
+    place, half = line.place if line else None, sooner(c, longer_ns / TWICE)
+    do: list[Set | Do] = []
+    if c.loader.sampler:  # a stream begins anew
+        do = live_on(c, "workers keep what they have opened or listed")
+    if not do and line and (usual is None or usual.function != line.function):
         because = "what it makes may be kept in a file, or be made once, before workers start"
-        do = Do(f"make {line.function} twice as fast", because, place, half, TWICE)
+        do = [Do(f"make {line.function} twice as fast", because, place, half, TWICE)]
+    smaller = Do("make the shuffle buffer half as large", "or fill it bit by bit", place, half)
     return Finding(
         f"In each epoch a worker takes {duration(longer_ns)} longer for its first batch than for "
-        f"others: {says}.",
-        [do],
+        f"others: {c.loader.dataset or 'the dataset'} {does}.",
+        do or [smaller],
         cost=found[1],
     )
 
@@ -250,8 +250,7 @@ def epoch_ends(c: Context) -> Finding | None:
     rest_ns = _rest_of_epoch_ns(c)
     if len(waits_ns) <= 1 or rest_ns is None:
         raise Skip("fewer than two epochs were served to their ends")
-    mean_ns, name = float(np.mean(waits_ns)), c.setting("persistent_workers")
-    firsts_ns = first_waits(c.run).wait_ns
+    mean_ns, firsts_ns = float(np.mean(waits_ns)), first_waits(c.run).wait_ns
     cost = mean_ns / (mean_ns + rest_ns + (float(firsts_ns.mean()) if len(firsts_ns) else 0.0))
     if c.gap.starts is not None:
         cost = min(cost, c.gap.share("epoch starts"))
@@ -266,13 +265,13 @@ def epoch_ends(c: Context) -> Finding | None:
             does = f"wait for threads of their own in {call.name}"
             what = f"end the threads of {line.function} with its last sample"
             because = "they may still be at work for samples that were served already"
-    do: Set | Do = Do(what, because, place, sooner(c, mean_ns))
-    if line is None and c.loader.sampler and c.loader.persistent_workers is False and name:
-        do = Set(name, False, True, "they then end once, not in each epoch", LIVE_ON)
+    do: list[Set | Do] = [Do(what, because, place, sooner(c, mean_ns))]
+    if line is None and c.loader.sampler:
+        do = live_on(c, "they then end once, not in each epoch") or do
     return Finding(
         f"Each epoch ends with a wait of {duration(mean_ns)}, {share(cost)} of its time, after its "
         f"last batch: its workers {does}.",
-        [do],
+        do,
         cost=cost,
     )
 

@@ -329,56 +329,34 @@ def slow_worker(c: Context) -> Finding | None:
     )
 
 
-@rule(
-    "samples served twice",
-    source="content of the first batches of each worker; batches of whole epochs",
-    of=(),
-)
+@rule("samples served twice", source="content of the first batches of each worker", of=())
 def served_twice(c: Context) -> Finding | None:
     """Workers serve the same samples, so that each comes several times an epoch.
 
     Shown by workers of an iterable dataset that begin with the same batches, two or more that
-    differ among themselves; or by epochs that end by themselves after as many batches as the loader
-    says it has, times its workers.
-    Excluded by one worker.
+    differ among themselves.
+    Excluded by one worker, and by a sampler.
     """
-    workers, length = c.loader.workers or 0, c.loader.length
-    if workers <= 1:
+    workers = c.loader.workers or 0
+    if workers <= 1 or c.loader.sampler:
         return None
-    whole = [c.run.steps.where(epoch=end.epoch) for end in c.run.ends if end.cause == "exhausted"]
-    known = c.run.stages.take(c.run.stages.fingerprint != UNKNOWN)
-    if not len(known) and not (whole and length):
-        raise Skip(
-            "no epoch of known length was served to its end"
-            if c.loader.sampler or not len(c.run.stages)
-            else "the content of batches is not known"
-        )
-    times, most = 1.0, max(map(len, whole), default=0)
+    known, times = c.run.stages.take(c.run.stages.fingerprint != UNKNOWN), 1.0
+    if not len(known):
+        raise Skip("the content of batches is not known")
     for _, epoch in known.by("epoch"):
         begins = [own.fingerprint.tolist() for _, own in epoch.by("worker")]
         count = min(map(len, begins))
         alike = {tuple(begin[:count]) for begin in begins}
         if count > 1 and all(len({*begin}) == count for begin in alike):  # they are no constant
             times = max(times, len(begins) / len(alike))
-    if times > 1:
-        says = f"The first batches of {'all' if times == workers else 'some'} workers are the same"
-    elif length and most and abs(most - workers * length) <= workers:  # a last batch may be short
-        times = workers
-        told = f"{workers} times the {length:,} that the loader says it has"
-        says = f"An epoch has {most:,} batches, {told}"
-    else:
+    if times == 1:
         return None
+    do = f"give each worker its own part of the samples: all come {times:g} times"
     because = "torch.utils.data.get_worker_info() in __iter__: part id of num_workers"
     return Finding(
-        f"{says}: every sample comes {times:g} times an epoch, which takes as many times as long.",
-        [
-            Do(
-                f"give each worker its own part of the samples: all come {times:g} times",
-                because,
-                c.loader.made_at,
-            )
-        ],
-        sure=bool(len(known)),
+        f"The first batches of {'all' if times == workers else 'some'} workers are the same: every "
+        f"sample comes {times:g} times an epoch, which takes as many times as long.",
+        [Do(do, because, c.loader.made_at)],
         cost=1 - 1 / times,
         ahead=True,
     )

@@ -66,7 +66,7 @@ def step_lines(run: Run) -> Columns:
 
     `place` and `call` are as in looks, the call that is seen most; `share` is the line's part of
     all steps, and `first_ns` and `last_ns` are its time of a step in the first and in the last
-    third of the looks along the run. None where there are too few looks.
+    third of the looks along the run. No rows where there are too few looks.
     """
     looks, rows = looks_at_steps(run), []
     places = Counter(looks.place.tolist()).most_common() if len(looks) >= FEWEST_LOOKS else []

@@ -21,6 +21,7 @@ from types import FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from loadeval.adapter import PLACES, Watch, made_at
+from loadeval.frames import is_library
 from loadeval.launch.loadeval_inject import FOLDER, Finder, failed
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 Method = Callable[..., Iterator[Any]]
 
-PYTHONS_OWN = os.path.dirname(os.__file__)  # noqa: PTH120 - frames have such names, and pathlib takes 5 ms
 SPAWNED = ("--multiprocessing-fork", "multiprocessing.forkserver")
 """What the arguments of a process contain if multiprocessing started it, but for a fork."""
 OWN = {"loadeval", "loadeval_adapters"}
@@ -289,8 +289,3 @@ def note_made(loader: Any, frame: FrameType | None, rebuilders: Container[str]) 
 
 def _forget(number: int, _: object) -> None:
     PLACES.pop(number, None)
-
-
-def is_library(path: str) -> bool:
-    """Whether a file belongs to Python or a package, or is none."""
-    return path.startswith(("<", PYTHONS_OWN)) or "-packages" in path

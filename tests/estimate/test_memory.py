@@ -50,7 +50,7 @@ def rate(result: Growth) -> float:
 
 
 GROWS, NOISE = "it grows", "any growth is within the noise"
-FEW = "5 memory readings are too few for a trend; let it run for a minute"
+FEW = "too few memory readings for a trend (5); let it run for a minute"
 ANEW = "it grows, but the workers restart before that matters"
 
 

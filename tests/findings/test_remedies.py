@@ -67,7 +67,7 @@ def test_what_is_read_tells_whether_it_is_read_in_order(
     ],
 )
 def test_functions_tell_the_form_of_the_data(function: str, form: str) -> None:
-    found = slow_format(seen({"": 100}, calls={function: 90}), None, 0.4)
+    found = slow_format(seen({"": 100}, calls={function: 90}), None)
     assert found is not None
     assert (found.form, found.name, found.share) == (form, f"{LINE} > {function}", 0.9)
 
@@ -81,7 +81,7 @@ def test_functions_tell_the_form_of_the_data(function: str, form: str) -> None:
     ],
 )
 def test_a_form_is_slow_that_takes_much_of_loading(calls: dict[str, int], is_slow: bool) -> None:
-    assert (slow_format(seen({"": 100}, calls=calls), None, 0.4) is not None) is is_slow
+    assert (slow_format(seen({"": 100}, calls=calls), None) is not None) is is_slow
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_form_is_slow_that_takes_much_of_loading(calls: dict[str, int], is_slo
 def test_far_more_is_read_than_used(
     read_bytes: int, batch_bytes: float | None, times: float | None
 ) -> None:
-    found = slow_format(seen({"": 100}, read_bytes=read_bytes), batch_bytes, 0.4)
+    found = slow_format(seen({"": 100}, read_bytes=read_bytes), batch_bytes)
     assert (found and found.amplification) == times
     if found:
         assert (found.form, found.share) == ("far more is read than used", 0.95)

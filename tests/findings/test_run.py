@@ -283,24 +283,11 @@ def test_stalls_in_few_pairs() -> None:
     assert (found.cost, found.sure) == (None, False)
 
 
-def test_samples_served_twice() -> None:
-    """An epoch is as many times too long as there are workers."""
-    twice = logged([0.1] * 80, workers=2, length=40)
-    assert told("samples served twice", twice) == (
-        (
-            "An epoch has 80 batches, 2 times the 40 that the loader says it has: every sample "
-            "comes 2 times an epoch, which takes as many times as long."
-        ),
-        PARTS_OF_IT,
-    )
-    assert told("samples served twice", logged([0.1] * 80, workers=2, length=80)) == ()
-
-
 @pytest.mark.parametrize(
     ("first", "second", "times"),
     [([5, 6, 7], [5, 6, 7, 8], 2), ([5, 6], [7, 8], 0), ([5, 5], [5, 5], 0), ([5], [5], 0)],
 )
-def test_samples_served_twice_by_a_stream(first: list[int], second: list[int], times: int) -> None:
+def test_samples_served_twice(first: list[int], second: list[int], times: int) -> None:
     """Its workers begin with the same batches. Where all batches are alike, who knows."""
     prints = np.full(100, -1)
     prints[0 : 2 * len(first) : 2], prints[1 : 2 * len(second) : 2] = first, second
