@@ -452,8 +452,9 @@ def _looks(code: Sequence[CodeSamples], took_ns: Mapping[str, float]) -> Looks:
 def first_batches_ns(run: Run) -> dict[tuple[int, int], float]:
     """How much longer a worker takes for its first batch of an epoch than for others, in ns.
 
-    By epoch and worker. It counts from when the worker could begin: when it had started, or the
-    epoch was asked for. Empty where no other batches were seen.
+    By epoch and worker. Of a stream it counts from when the worker could begin, had started or was
+    asked for the epoch; with a sampler it may have waited for indices until it began. Empty where
+    no other batches were seen.
     """
     times = run.stages.take((run.stages.fetch_ns >= 0) & (run.stages.fetch_start_ns != UNKNOWN))
     is_first = times.batch < max(run.loader.workers or 0, 1)
@@ -469,7 +470,7 @@ def first_batches_ns(run: Run) -> dict[tuple[int, int], float]:
             own.worker.tolist(), own.fetch_start_ns.tolist(), own.fetch_ns.tolist(), strict=True
         ):
             asked_ns = began_ns if worker == UNKNOWN else min(int(own.requested_ns[0]), began_ns)
-            could_ns = ready_ns.get((epoch, worker), asked_ns)
+            could_ns = began_ns if run.loader.sampler else ready_ns.get((epoch, worker), asked_ns)
             longer_ns = max(began_ns + took_ns - could_ns - usual_ns, 0.0)
             firsts_ns.setdefault((epoch, worker), longer_ns)
     return firsts_ns

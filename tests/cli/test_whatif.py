@@ -15,16 +15,16 @@ run = runner("whatif")
 
 BY_WORKERS = """\
 No other number of workers is sure to train faster than the present 2. With
-num_workers=6, training would be 2.66x [0.97x, 3.16x] as fast.
+num_workers=6, training would be 2.68x [0.97x, 3.18x] as fast.
 
 workers      samples/s         speed-up              held up by        memory
-0 predicted  91.9 [76.7, 155]  0.44x [0.38x, 0.73x]  no workers
+0 predicted  91.8 [76.7, 154]  0.44x [0.38x, 0.73x]  no workers
 1 predicted  106 [88.8, 195]   0.51x [0.44x, 0.93x]  workers           13.7 MB
 2 measured   208 [187, 232]    present               workers           27.4 MB
-3 predicted  305 [201, 350]    1.47x [0.98x, 1.60x]  workers           41.0 MB
-4 predicted  395 [201, 466]    1.90x [0.97x, 2.15x]  workers           54.7 MB
-5 predicted  478 [200, 576]    2.30x [0.97x, 2.67x]  workers           68.4 MB
-6 predicted  553 [200, 678]    2.66x [0.97x, 3.16x]  training process  82.1 MB
+3 predicted  305 [201, 351]    1.47x [0.98x, 1.60x]  workers           41.0 MB
+4 predicted  396 [202, 467]    1.90x [0.98x, 2.15x]  workers           54.7 MB
+5 predicted  481 [201, 578]    2.31x [0.97x, 2.68x]  workers           68.4 MB
+6 predicted  558 [201, 682]    2.68x [0.97x, 3.18x]  training process  82.1 MB
 
 Training may use 2 CPUs. Brackets: 95% CI of what is measured, expected range of
 what is predicted. Speed-ups are of whole epochs, over the run as it was. Memory
@@ -39,12 +39,12 @@ assumed
 """
 OTHER_SETTINGS = """\
 With num_workers=6, prefetch_factor=4, in_order=False, batch_size=64, cpus=8,
-GaussianBlur 2x, step 1.5x faster, training would be 2.53x [2.09x, 3.15x] as
+GaussianBlur 2x, step 1.5x faster, training would be 2.57x [2.13x, 3.17x] as
 fast.
 
            samples/s             speed-up              held up by        memory
 measured   930 [830, 1,041]      present               CPUs              24.6 MB
-predicted  2,356 [1,884, 3,007]  2.53x [2.09x, 3.15x]  training process  76.2 MB
+predicted  2,391 [1,918, 3,037]  2.57x [2.13x, 3.17x]  training process  76.2 MB
 
 The training process is the limit: besides its step it hands out indices and
 receives batches, which more workers do not change.
