@@ -142,15 +142,14 @@ def growing_step(c: Context) -> Finding | None:
     """
     c.needs(2 * PARTS)
     along, steps, rise = rising_steps(c.run)
-    waits = _parts(c.run, "wait_ns", c.rows, along)
-    first_ns, *_, last_ns = steps.reshape(4, -1).mean(axis=1).tolist()
-    first_wait_ns, *_, last_wait_ns = waits.reshape(4, -1).mean(axis=1).tolist()
-    line, places = _grown(c.run, along), along_of(c.run, along)[c.rows]
-    if not rise or (line is None and not _rise(steps, in_halves=True)):
+    if not rise or spearman(along_of(c.run, along)[c.rows], c.batches.nbytes) >= MOSTLY:
         return None
-    if spearman(places, c.batches.nbytes) >= MOSTLY:
-        return None
+    first_ns, last_ns = _ends(steps)
+    first_wait_ns, last_wait_ns = _ends(_parts(c.run, "wait_ns", c.rows, along))
     if last_wait_ns - first_wait_ns > MOSTLY * (last_ns - first_ns):
+        return None
+    line = _grown(c.run, along)
+    if line is None and not _rise(steps, in_halves=True):
         return None
     of = "the run" if along == "run" else "an epoch"
     says = (
@@ -189,6 +188,12 @@ def _parts(run: Run, name: str, rows: Column, along: Along) -> Values:
     """
     rows = rows[np.argsort(along_of(run, along)[rows], kind="stable")]
     return np.array([run.steps[name][part].mean() for part in np.array_split(rows, PARTS)])
+
+
+def _ends(parts: Values) -> tuple[float, float]:
+    """The means of the first quarter of the parts, and of the last."""
+    first, *_, last = parts.reshape(4, -1).mean(axis=1).tolist()
+    return first, last
 
 
 def _rise(parts: Values, *, in_halves: bool = False) -> float:
@@ -245,7 +250,7 @@ def drift(c: Context) -> Finding | None:
         halves[1][name].mean() - halves[0][name].mean() for name in ("total_ns", "wait_ns")
     )
     if _rise(medians, in_halves=True) and waits_ns > MOSTLY * longer_ns:
-        first_ns, *_, last_ns = medians.reshape(4, -1).mean(axis=1).tolist()
+        first_ns, last_ns = _ends(medians)
         because = "a list or cache that it searches, files that it never closes"
         return Finding(
             f"Training keeps getting slower: an iteration takes {duration(last_ns)} at the end of "
