@@ -179,7 +179,7 @@ def _printed(code: str, scope: dict[str, Any]) -> str:
 
 def _form(printed: str) -> str:
     """Without the numbers."""
-    return re.sub(r"-?\d+(\.\d+)?", "0", printed)
+    return re.sub(r"(under )?-?\d+(\.\d+)?", "0", printed)
 
 
 def _beginnings(printed: str) -> set[str]:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 HEAD = (
     "# On a GPU\n\n"
     "Is what loadeval says on a GPU true? `make gpu` compares it with work of known size, or with "
-    "what `torch.profiler` sees in a run of its own, and writes this page. It takes nine minutes at "
-    "most; where torch finds no CUDA device, it skips each row, and the page stays as it is.\n\n"
+    "what `torch.profiler` sees in a run of its own, and writes this page. It takes nine minutes "
+    "at most; where torch finds no CUDA device, it skips each row, and the page stays as it is.\n\n"
 )
 NEVER_MEASURED = "never measured"
 
