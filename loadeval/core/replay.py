@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
@@ -19,7 +20,6 @@ from loadeval.core.batch import (
     is_container,
     is_shared_type,
     leaves,
-    map_leaves,
     parts,
 )
 from loadeval.core.counting import Counter
@@ -53,7 +53,7 @@ class KeptBatch:
         try:
             self.fresh = refresher(tree, set()) or (lambda: tree)
         except (NotImplementedError, RecursionError):
-            self.fresh = partial(map_leaves, lambda leaf: leaf, tree)
+            self.fresh = partial(deep_refreshed, tree, {id(leaf): leaf for leaf in leaves(tree)})
         self.versions: list[tuple[Any, int]] = []
         self._samples: list[tuple[np.ndarray[Any, Any], bytes]] = []
         for leaf in leaves(tree):
@@ -79,7 +79,7 @@ class KeptBatch:
 def refresher(node: Any, met: set[int]) -> Callable[[], Any] | None:
     """A function that returns `node` in fresh containers around the same leaves, each time.
 
-    It does as `map_leaves`, but what to copy is found once. None is for what need not be copied.
+    What to copy is found once. None is for what need not be copied.
     Raises NotImplementedError for a container that is no dict, list, tuple, or object that is made
     of its `__dict__` alone, or that was `met`.
     """
@@ -108,6 +108,14 @@ def refresher(node: Any, met: set[int]) -> Callable[[], Any] | None:
         return new
 
     return fresh
+
+
+def deep_refreshed(tree: Any, same: dict[int, Any]) -> Any:
+    """`tree` in fresh containers, by `copy.deepcopy`; `same` has its leaves, by identity."""
+    try:
+        return copy.deepcopy(tree, same.copy())
+    except Exception:  # noqa: BLE001 - a class of anybody's fails at it
+        return tree
 
 
 def is_made_of_attributes(node: Any) -> bool:
