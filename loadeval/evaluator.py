@@ -43,10 +43,6 @@ CLOSED = (
     "this LoaderEvaluator is closed, so this epoch is not measured; create a new one, or close it "
     "later"
 )
-NO_LENGTH = (
-    "the loader has no length, so an epoch of replay is each kept batch once; pass epoch_batches=, "
-    "the batches of an epoch, or math.inf"
-)
 
 
 class Measurement:
@@ -87,11 +83,9 @@ class Measurement:
             tracking = Tracking(settings.track)
         info, kept = replace(adapter.describe(loader), overrides=overrides_of(loader)), None
         if settings.mode == "replay":
-            began_ns, most = settings.clock(), settings.num_cached_batches
-            cache = cache or fill(adapter, loader, self.counter, most, settings.max_cache_bytes)
-            kept = CacheInfo(len(cache), cache.nbytes, settings.clock() - began_ns)
-            if not (settings.epoch_batches or info.length or cache.exhausted):
-                warn(NO_LENGTH)
+            most = settings.num_cached_batches, settings.max_cache_bytes
+            cache = cache or fill(adapter, loader, self.counter, *most)
+            kept = CacheInfo(len(cache))
         self.cache = cache
         file = None if settings.redact else settings.log_file
         self.recorder = Recorder(
@@ -420,7 +414,9 @@ class LoaderEvaluator:
         closer = weakref.finalize(self, measurement.close)
         vars(self).update(_loader=loader, _measurement=measurement, _assigned={}, _closer=closer)
 
-    def _begin_beside(self, loader: Any, settings: Settings, cache: BatchCache | None) -> None:
+    def _begin_beside(
+        self, loader: Any, settings: Settings, cache: BatchCache | None = None
+    ) -> None:
         """Begin a run beside another one: its log is a file of its own."""
         file = None if settings.log_file is None else free_name(settings.log_file)
         settings = replace(settings, log_file=file, overwrite=False)
@@ -495,11 +491,10 @@ class LoaderEvaluator:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._loader!r}, mode={self.mode!r})"
 
-    def __getstate__(self) -> tuple[Any, Settings, BatchCache | None]:
-        settings = replace(self._measurement.settings, track=None)
-        return self._loader, settings, self._measurement.cache
+    def __getstate__(self) -> tuple[Any, Settings]:
+        return self._loader, replace(self._measurement.settings, track=None)
 
-    def __setstate__(self, state: tuple[Any, Settings, BatchCache | None]) -> None:
+    def __setstate__(self, state: tuple[Any, Settings]) -> None:
         self._begin_beside(*state)
         self._measurement.recorder.expects_batches = False  # who copies may not iterate
 

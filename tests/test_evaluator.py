@@ -305,10 +305,6 @@ def test_copies_and_pickles_measure_on_their_own(duplicate: Any, mode: str, tmp_
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run-1.jsonl", "run-2.jsonl", "run.jsonl"]
 
 
-def test_a_copy_of_a_replay_does_not_read_the_loader_again() -> None:
-    assert list(pickled(LoaderEvaluator(iter("ab"), "replay"))) == ["a", "b"]
-
-
 def test_a_copy_wraps_the_same_loader() -> None:
     loader = Loader()
     evaluator = LoaderEvaluator(loader)

@@ -25,7 +25,6 @@ from loadeval.core.batch import (
 from loadeval.core.counting import Counter
 from loadeval.core.loop import chunk_sizes
 from loadeval.core.recorder import Count, Span
-from loadeval.data.columns import UNKNOWN
 from loadeval.errors import CacheError, warn
 
 SAMPLED_ELEMENTS = 64
@@ -130,12 +129,10 @@ def is_made_of_attributes(node: Any) -> bool:
 class BatchCache:
     """The batches that replay serves over and over.
 
-    `exhausted` tells that the loader had no more batches than these. Once a step has changed a
-    batch in place, what is served `is_copied`.
+    Once a step has changed a batch in place, what is served `is_copied`.
     """
 
-    def __init__(self, trees: list[Any], counts: list[Count], *, exhausted: bool) -> None:
-        self.exhausted = exhausted
+    def __init__(self, trees: list[Any], counts: list[Count]) -> None:
         self.is_copied = False
         interned = {counted: counted for counted in counts}  # the hot loop compares by identity
         self.kept = [
@@ -145,20 +142,10 @@ class BatchCache:
     def __len__(self) -> int:
         return len(self.kept)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        counts = [kept.count for kept in self.kept]
-        return partial(BatchCache, exhausted=self.exhausted), (self.batches, counts)
-
     @property
     def batches(self) -> list[Any]:
         """The kept batches themselves."""
         return [kept.tree for kept in self.kept]
-
-    @property
-    def nbytes(self) -> int | None:
-        """The size of the kept batches in bytes; None if some are unknown."""
-        sizes = [kept.count[1] for kept in self.kept]
-        return None if UNKNOWN in sizes else sum(sizes)
 
     def unmeasured(self, number: float) -> Iterator[Any]:
         """The first `number` batches (math.inf: without end) of an epoch, as copies.
@@ -306,7 +293,7 @@ def fill(
             "the loader gave no batch to keep for replay; if it is an iterator that was read "
             "before, pass a new one, or a callable that returns one"
         )
-    return BatchCache(trees, counts, exhausted=len(trees) < batches)
+    return BatchCache(trees, counts)
 
 
 def _check_can_be_repeated(batch: Any) -> None:

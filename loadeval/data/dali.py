@@ -56,7 +56,7 @@ def run_of_dali(path: Path) -> Run:
         step_ns = [(left_ns + rest) // count for rest in reversed(range(count))]
     arm, cache = ARMS[0], None
     if metrics.mode == "replay":
-        arm, cache = ARMS[1], CacheInfo(metrics.cached_batches, None, None)
+        arm, cache = ARMS[1], CacheInfo(metrics.cached_batches)
     loader = LoaderInfo(backend=NOT_RECORDED, adapter="DALI's LoaderEvaluator")
     return Run(
         Header(

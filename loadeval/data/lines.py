@@ -119,11 +119,9 @@ class LoaderInfo:
 
 @dataclass(frozen=True, slots=True)
 class CacheInfo:
-    """What replay keeps: how many batches, their bytes, how long filling took; None: not known."""
+    """What replay keeps: how many batches."""
 
     batches: Count
-    nbytes: Count | None
-    fill_ns: Count | None
 
 
 class Header(_Line, frozen=True, kw_only=True, tag="header", omit_defaults=False):

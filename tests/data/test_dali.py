@@ -62,7 +62,7 @@ def test_the_summary_has_dalis_lines() -> None:
 
 def test_what_is_unknown_is_said_to_be_so() -> None:
     """Without a batch no time is printed."""
-    header = make_header(mode="replay", cache=CacheInfo(4, None, 5), settings={})
+    header = make_header(mode="replay", cache=CacheInfo(4), settings={})
     assert metrics_of(run_of(header=header)) == {}
     assert summary_of(run_of(header=header), None).splitlines() == [
         "Loader Evaluator Summary:",
