@@ -334,8 +334,8 @@ class LoaderEvaluator:
         clock: a clock in nanoseconds, for tests.
 
     Attributes of DALI's class, to read and to set. Setting `dataloader`, `mode`, in `replay` mode
-    `num_cached_batches` or `cached_batches`, or `batch_times = []` begins a new run; another result
-    is read as it was set until the next epoch begins.
+    `num_cached_batches`, or `batch_times = []` begins a new run; another result is read as it was
+    set until the next epoch begins.
 
     Attributes:
         dataloader: the wrapped loader.
@@ -449,7 +449,7 @@ class LoaderEvaluator:
             return self._assigned[name]
         return DALIS[name](self) if name in DALIS else getattr(self._loader, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:  # noqa: C901 - one name after the other
+    def __setattr__(self, name: str, value: Any) -> None:
         if hasattr(type(self), name):
             super().__setattr__(name, value)
             return
@@ -458,19 +458,12 @@ class LoaderEvaluator:
             return
         run, loader, cache = self._measurement, self._loader, None
         settings = run.settings
-        if name in {"batch_times", "cached_batches"}:
-            value = list(value)
         if name == "dataloader":
             if value is loader:
                 return
             loader = value
         elif name == "batch_times" and not value:
             cache = run.cache
-        elif name == "cached_batches" and run.cache is not None:
-            if not value:
-                raise UsageError("cached_batches is empty; expected batches to replay")
-            most = len(value), settings.max_cache_bytes
-            cache = fill(adapter_for(value), value, run.counter, *most)
         elif hasattr(settings, name):
             settings, is_same = replace(settings, **{name: value}), value == getattr(settings, name)
             is_of_replay = name == "num_cached_batches" and run.cache is None
@@ -481,12 +474,6 @@ class LoaderEvaluator:
             self._assigned[name] = value
             return
         self._begin_beside(loader, settings, cache)
-
-    def __delattr__(self, name: str) -> None:
-        delattr(self._loader, name)
-
-    def __dir__(self) -> set[str]:
-        return {*super().__dir__(), *DALIS, *dir(self._loader)}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._loader!r}, mode={self.mode!r})"
