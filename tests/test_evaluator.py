@@ -92,7 +92,7 @@ def test_another_mode_begins_another_run(tmp_path: Path) -> None:
 
 
 def test_what_replay_would_keep_can_be_assigned_in_log_mode() -> None:
-    evaluator = LoaderEvaluator(Loader(), num_cached_batches=0)
+    evaluator = LoaderEvaluator(Loader())
     evaluator.num_cached_batches = 2
     assert list(evaluator) == ["a", "b", "c"]
     evaluator.mode = "replay"
