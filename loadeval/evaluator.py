@@ -24,7 +24,7 @@ from loadeval.core.loop import EpochPlan, RealEpoch, Serving, served
 from loadeval.core.recorder import OpenEpoch, Recorder
 from loadeval.core.replay import BatchCache, ReplayEpoch, fill
 from loadeval.core.rounds import Schedule
-from loadeval.core.threads import Probes, pause_at_exit
+from loadeval.core.threads import pause_at_exit
 from loadeval.data.dali import metrics_of, span_of, summary_of, write_metrics
 from loadeval.data.environment import describe_environment
 from loadeval.data.lines import CacheInfo
@@ -94,7 +94,7 @@ class Measurement:
             name=settings.name or Path(file or type(loader).__name__).stem,
             facts=facts or settings.in_header,
             environment={**describe_environment(adapter.distributions), **place},
-            probes=Probes(probes, settings.probe_interval_s),
+            probes=probes,
             stages=partial(adapter.stages, loader),
             cache=kept,
             tracking=tracking,

@@ -35,8 +35,7 @@ class Clock:
 class NoThreads(BackgroundThreads):
     """Starts none: a test ticks itself."""
 
-    def start(self, *_: Any, **__: Any) -> bool:
-        return False
+    def start(self, *_: Any, **__: Any) -> None: ...
 
 
 def nothing() -> None:

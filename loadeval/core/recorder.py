@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
@@ -24,7 +24,7 @@ from loadeval.core.threads import (
     BackgroundThreads,
     LogQueue,
     MetricsReader,
-    Probes,
+    Probe,
     within,
 )
 from loadeval.data import lines as log_lines
@@ -117,7 +117,6 @@ NOTHING_SERVED = (
     "nothing was measured: no batch was served through this LoaderEvaluator. Was it iterated? A "
     "framework may have put another loader in its place; install(dataloader) measures that too"
 )
-LOST = "{path}, the log of the run until here, is not what it was: this is the rest of the run"
 GAVE_UP = "nothing more is measured ({error}); the training goes on"
 EMPTY_EPOCH = (
     "the loader gave no batch in this epoch; if it can be iterated only once, like a generator, "
@@ -149,7 +148,7 @@ class Recorder:
         name: str,
         facts: dict[str, Any],
         environment: dict[str, Any],
-        probes: Probes,
+        probes: Iterable[Probe],
         stages: Callable[[], LoaderStages | None],
         cache: log_lines.CacheInfo | None = None,
         tracking: Any = None,
@@ -176,7 +175,6 @@ class Recorder:
         if settings.log_file is not None:
             log = RunLog(settings.log_file, self.header, overwrite=settings.overwrite)
         self._lines = LogQueue(log)
-        self._has_log_thread = True
         self._process = os.getpid()
         self.guard = Guard(self._give_up)
         self._clock = settings.clock
@@ -193,7 +191,9 @@ class Recorder:
         self._lock = threading.RLock()
         self._threads = BackgroundThreads(self.guard)
         self._stages = StageRecorder(stages if settings.looks_inside else lambda: None)
-        self._metrics = MetricsReader(probes, self._clock, self.origin_ns, self._threads)
+        self._metrics = MetricsReader(
+            probes, settings.probe_interval_s, self._clock, self.origin_ns, self._threads
+        )
         self._gpu_idle_timers: list[GpuIdleTimer] = []
         self._spare_cuda_events: deque[Any] = deque()
         self._tracking = tracking
@@ -240,9 +240,7 @@ class Recorder:
         if self.closed:
             return
         if self._lines.log is not None:
-            self._has_log_thread = self._threads.start(
-                LOG_THREAD, self._bring_up_to_date, FLUSH_INTERVAL_S, at_end=True
-            )
+            self._threads.start(LOG_THREAD, self._bring_up_to_date, FLUSH_INTERVAL_S, at_end=True)
         self._metrics.start_when_due()
         if self._tracking is not None:
             self._tracking.begin(self._threads, self.drain)
@@ -302,18 +300,11 @@ class Recorder:
         """
         self.drain()
         written_bytes, texts = self._lines.snapshot()
-        texts += [log_lines.encode(self._redact(end)) for end in self._failures()]
         log, written = self._lines.log, [log_lines.encode(self.header)]
         if log is not None and written_bytes:
             with opened(log.path) as file:
                 written = file.read(written_bytes).splitlines(keepends=True)
-        elif log is not None and log.is_lost:
-            written.append(log_lines.encode(self._redact(self._event(LOST.format(path=log.path)))))
         return [*written, *texts]
-
-    def _failures(self) -> list[EpochEnd]:
-        """How the live epochs would end if they ended now, of those whose loader has raised."""
-        return [epoch.failure for epoch in self._open_epochs if epoch.failure is not None]
 
     def close(self) -> None:
         """Bring the log up to date and end it, once. What is served later is not measured.
@@ -370,8 +361,6 @@ class Recorder:
         # This is not done before the lock is free: a thread may wait for it.
         if not self._open_epochs:
             self._threads.stop()
-        if not self._has_log_thread:
-            self._lines.write()
         if self._is_closed:
             self._lines.end()
 
@@ -396,8 +385,9 @@ class Recorder:
             self._is_taking = False
         if is_ending:
             try:
-                for end in [] if has_gap else self._failures():
-                    self._keep(end)
+                for epoch in [] if has_gap else self._open_epochs:
+                    if epoch.failure is not None:  # how it would end if it ended now
+                        self._keep(epoch.failure)
                 self._open_epochs.clear()
                 if self._last_words is not None:
                     self._keep(self._event(self._last_words))
