@@ -559,12 +559,9 @@ class StageRecorder:
                 self._stages.close()
 
     def _line(self, data: Any) -> Line:
-        """A line of the run log. Raises RunLogError for one that would make it unreadable."""
         if isinstance(data, StageNote):
             return Event(time.perf_counter_ns() - self._origin_ns, data.message, data.kind)
-        line = log_lines.since(data, self._origin_ns)
-        log_lines.decode(log_lines.encode(line))
-        return cast("Line", line)
+        return cast("Line", log_lines.since(data, self._origin_ns))
 
     def _give_up(self, error: Exception) -> None:
         why = f"the loader is not looked into any more ({in_words(error)})"
