@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from itertools import repeat
 from types import FunctionType, MethodType
@@ -158,6 +158,10 @@ class IterableAdapter:
         restarts = epoch is loader and isinstance(type(loader).__iter__, FunctionType)
         restarts = restarts or not hasattr(type(epoch), "__iter__")  # a `for` loop needs none
         return begun(epoch) if restarts else epoch
+
+    def made(self, loader: Any) -> Any:
+        """The loader of the next epoch: `loader`, or what it makes for each."""
+        return loader
 
     def samples(self, batch: Any) -> int | None:
         """How many samples `batch` has, or None if unknown; never a guess.
@@ -342,16 +346,12 @@ class FactoryAdapter(IterableAdapter):
     """The adapter of a callable that returns a loader or an iterator, and is called each epoch.
 
     The first call, right away, tells which adapter all its loaders need; the first epoch uses that
-    loader. It is also the LoaderStages of all these loaders. Raises UsageError if what it returns
-    cannot be iterated.
+    loader. Raises UsageError if what it returns cannot be iterated.
     """
 
     def __init__(self, factory: Callable[[], Any]) -> None:
-        self._factory = factory
-        self._made = factory()
-        self._unused = True
-        self._inside: LoaderStages | None = None
-        self._begun: list[Callable[[int], object]] | None = None  # of an epoch that is looked into
+        self._kind = type(factory)
+        self._next = self._made = factory()
         try:
             self._inner = inner = adapter_for(self._made)
         except UsageError:
@@ -363,19 +363,17 @@ class FactoryAdapter(IterableAdapter):
         for name in ("samples", "nbytes", "keep", "fence", "distributions"):
             setattr(self, name, getattr(inner, name))
 
-    def epoch(self, loader: Any) -> Iterator[Any]:
-        """An epoch of what `loader()` returns."""
-        if not self._unused or loader is not self._factory:
+    def made(self, loader: Any) -> Any:
+        """What `loader()` returns."""
+        if self._next is None:
             with AskingTheLoader():
-                self._made = loader()
-        self._unused = False
-        begun, self._begun = self._begun, None
-        if begun is not None and self._inside is not None:
-            try:
-                begun.append(self._inside.begin(self._made))
-            except Exception as error:  # noqa: BLE001 - the epoch goes on
-                begun.append(partial(_raise, error))
-        return self._inner.epoch(self._made)
+                self._next = loader()
+        self._made, self._next = self._next, None
+        return self._made
+
+    def epoch(self, loader: Any) -> Iterator[Any]:
+        """An epoch of what `loader()` returns, or of what `made` has returned."""
+        return self._inner.epoch(self.made(loader) if type(loader) is self._kind else loader)
 
     def describe(self, loader: Any) -> LoaderInfo:  # noqa: ARG002 - another one would have to be made
         """What is known about the loader that was made last."""
@@ -383,27 +381,7 @@ class FactoryAdapter(IterableAdapter):
 
     def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - it would have to be made
         """What times the stages inside the loaders that it makes."""
-        self._inside = self._inner.stages(self._made)
-        return None if self._inside is None else self
-
-    def begin(self, loader: Any) -> Callable[[int], object]:  # noqa: ARG002 - it is made with the epoch
-        """See LoaderStages; the function that it returns raises where the loader has no stages."""
-        begun = self._begun = []
-
-        def known(epoch: int) -> None:
-            for tell in begun:
-                tell(epoch)
-
-        return known
-
-    def take(self) -> Sequence[Any]:
-        """See LoaderStages."""
-        return [] if self._inside is None else self._inside.take()
-
-    def close(self) -> None:
-        """See LoaderStages."""
-        if self._inside is not None:
-            self._inside.close()
+        return self._inner.stages(self._made)
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - it would have to be made
         """Stop the background work of the loader that was made last."""
@@ -412,10 +390,6 @@ class FactoryAdapter(IterableAdapter):
     def refusal(self, loader: Any, mode: str) -> str | None:  # noqa: ARG002 - it would have to be made
         """Why a LoaderEvaluator cannot wrap the loaders that it makes; or None."""
         return self._inner.refusal(self._made, mode)
-
-
-def _raise(error: Exception, _epoch: int) -> None:
-    raise error
 
 
 @cache

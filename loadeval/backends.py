@@ -79,7 +79,7 @@ class BackendAdapter(IterableAdapter):
         self.loader, self._convert = backend.loader, backend.convert
         self._inner = adapter_for(self.loader)
         of_batches = () if self._convert else ("samples", "nbytes", "keep")
-        for name in ("stages", "fence", "distributions", *of_batches):
+        for name in ("made", "stages", "fence", "distributions", *of_batches):
             setattr(self, name, getattr(self._inner, name))
 
     def describe(self, loader: Any) -> LoaderInfo:

@@ -140,10 +140,13 @@ class Measurement:
                     if not place.get("rank"):
                         alternation.log_side_effects()
                     alternation.look(alternation.schedule.looks_next())
-                begin = partial(self.recorder.begin_epoch, self.recorder.begin_stages(loader))
                 began_ns = clock()
-                source = _opened(adapter, loader)
+                made = adapter.made(loader)
                 opened_ns = clock() - began_ns
+                begin = partial(self.recorder.begin_epoch, self.recorder.begin_stages(made))
+                began_ns = clock()
+                source = _opened(adapter, made)
+                opened_ns += clock() - began_ns
                 if alternation is not None:
                     plan: EpochPlan = alternation.epoch(source, opened_ns)
                 else:
