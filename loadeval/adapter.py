@@ -59,10 +59,6 @@ GROUP = "loadeval.adapters"
 OWN = "loadeval_adapters"
 """The package of the adapters that come with loadeval. A vendored or zipped copy has no entry
 points, and must not measure a loader that it knows as a plain iterable."""
-AS_AN_ITERABLE = (
-    "so this loader is measured as a plain iterable: its workers and its queue are unknown, and "
-    "results of mode='alternate' may be wrong. Install loadeval, or copy loadeval_adapters too"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,11 +396,8 @@ def registered() -> dict[str, EntryPoint]:
 
 
 def own_adapters() -> Mapping[str, str]:
-    """The adapters that come with loadeval, as entry points name them; none if they are missing."""
-    try:
-        adapters: Mapping[str, str] = importlib.import_module(OWN).ADAPTERS
-    except ImportError:
-        return {}
+    """The adapters that come with loadeval, as entry points name them."""
+    adapters: Mapping[str, str] = importlib.import_module(OWN).ADAPTERS
     return adapters
 
 
@@ -419,10 +412,7 @@ def declared_in_stacks() -> tuple[Rows, Rows, Rows]:
     the file's path, the function, what it tells, and its name. Collective operations: a folder, and
     a pattern of names. No framework is imported.
     """
-    try:
-        declared = importlib.import_module(f"{OWN}.in_stacks")
-    except ImportError:
-        return (), (), ()
+    declared = importlib.import_module(f"{OWN}.in_stacks")
     return declared.IN_STACKS, declared.VARIABLES, declared.COLLECTIVES
 
 
@@ -442,8 +432,11 @@ def adapter_for(loader: Any) -> Adapter:
             try:
                 adapter: Adapter = point.load()()
             except ImportError as error:
-                what = f"the adapter for {point.name}, {point.value} ({error})"
-                warn(f"cannot import {what}, {AS_AN_ITERABLE}")
+                warn(
+                    f"cannot import the adapter for {point.name}, {point.value} ({error}), so this "
+                    "loader is measured as a plain iterable: its workers and its queue are "
+                    "unknown, and results of mode='alternate' may be wrong"
+                )
                 return IterableAdapter()
             return adapter
     if not is_iterable(loader):
@@ -453,8 +446,6 @@ def adapter_for(loader: Any) -> Adapter:
             f"cannot read batches from {type(loader).__name__!r}: expected an iterable, or a "
             "callable that returns an iterator; pass the loader that the training loop iterates"
         )
-    if type(loader).__module__ != "builtins" and not own_adapters():
-        warn(f"cannot import {OWN}, {AS_AN_ITERABLE}")
     return IterableAdapter()
 
 
