@@ -215,8 +215,6 @@ class Measurement:
         if self.recorder.is_of_parent:
             return
         with self.guard:
-            if self._annotation is not None:
-                self._annotation.close()
             self.recorder.close()
             REGIONS.release()
             path = self.settings.metrics_file

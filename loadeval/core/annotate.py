@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -32,10 +32,6 @@ class Annotation:
     def __init__(self, begin: Callable[[str], End]) -> None:
         self.switches = False
         self._begin = begin
-
-    def close(self) -> None:
-        """Begin no more ranges."""
-        self._begin = lambda _: lambda: None
 
     def around(self, source: Iterator[Any], arm: Arm) -> Generator[Any, None, None]:
         """The batches of `source`, up to an exception.
@@ -129,15 +125,10 @@ def _nvtx_ranges() -> Callable[[str], End]:
     that one.
     """
     torch = sys.modules.get("torch")
-    if torch is not None and (torch.version.cuda or torch.version.hip):
-        nvtx = torch.cuda.nvtx
-        return lambda name: partial(nvtx.range_end, nvtx.range_start(name))
-    try:
-        domain = import_module("nvtx").get_domain()
-    except ImportError as error:
+    if torch is None or not (torch.version.cuda or torch.version.hip):
         raise UsageError(
-            "annotate='nvtx' needs the package nvtx, or a torch that is built for CUDA and already "
-            "imported; install it with: pip install nvtx"
-        ) from error
-    attributes = cache(lambda name: domain.get_event_attributes(message=name))
-    return lambda name: partial(domain.end_range, domain.start_range(attributes(name)))
+            "annotate='nvtx' needs a torch that is built for CUDA, and that is imported already; "
+            "omit annotate= without one"
+        )
+    nvtx = torch.cuda.nvtx
+    return lambda name: partial(nvtx.range_end, nvtx.range_start(name))
