@@ -147,7 +147,7 @@ class Remaining:
         return next(self)
 
 
-class AlternatingEpoch:
+class AlternatingEpoch(EpochPlan):
     """One epoch of an alternating run, see EpochPlan: every batch is served once.
 
     An ideal block leaves the loader's queue full, and a full queue hides a slow loader for many
@@ -157,8 +157,6 @@ class AlternatingEpoch:
     """
 
     def __init__(self, shared: Alternation, source: Iterator[Any], opened_ns: int) -> None:
-        self.rest: Iterator[Any] | None = None
-        self.asked_ns: int | None = None
         self._shared = shared
         self._remaining = Remaining(begun(source))
         self._held = self._remaining.held

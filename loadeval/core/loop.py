@@ -36,8 +36,8 @@ class EpochPlan(Protocol):
     that no span has; None if the hot loop knows best.
     """
 
-    rest: Iterator[Any] | None
-    asked_ns: int | None
+    rest: Iterator[Any] | None = None
+    asked_ns: int | None = None
 
     def spans(self, epoch: int) -> Spans:
         """The spans of epoch number `epoch`; each was served when the next one is asked for."""
@@ -58,7 +58,7 @@ def chunk_sizes() -> Iterator[int]:
         size = min(size * CHUNK_GROWTH, CHUNK)
 
 
-class RealEpoch:
+class RealEpoch(EpochPlan):
     """All of `source`, in chunks.
 
     `opened_ns`, the time that opening the source took, counts as part of the first wait. Where
@@ -73,8 +73,6 @@ class RealEpoch:
         most: float = math.inf,
         then: Callable[[], Iterator[Any] | None] = lambda: None,
     ) -> None:
-        self.rest: Iterator[Any] | None = None
-        self.asked_ns: int | None = None
         self._source, self._clock, self._opened_ns = source, clock, opened_ns
         self._most, self._then = most, then
 

@@ -23,7 +23,7 @@ from loadeval.core.batch import (
     parts,
 )
 from loadeval.core.counting import Counter
-from loadeval.core.loop import chunk_sizes
+from loadeval.core.loop import EpochPlan, chunk_sizes
 from loadeval.core.recorder import Count, Span
 from loadeval.errors import CacheError, warn
 
@@ -168,7 +168,7 @@ def numbers(batches: float) -> Iterator[int]:
     return count() if isinf(batches) else iter(range(int(batches)))
 
 
-class ReplayEpoch:
+class ReplayEpoch(EpochPlan):
     """An epoch of `batches` kept batches (math.inf: without end): see EpochPlan.
 
     A served batch shares its arrays with the kept one, so a step that works in place would get its
@@ -177,10 +177,7 @@ class ReplayEpoch:
     copy, and changed ones are dropped; `note` is told so once.
     """
 
-    asked_ns: int | None = None
-
     def __init__(self, cache: BatchCache, batches: float, note: Callable[[str], None]) -> None:
-        self.rest: Iterator[Any] | None = None
         self._cache = cache
         self._note = note
         self._numbers = numbers(batches)
