@@ -13,8 +13,6 @@ LONG_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 FEWEST_SECONDS = 100
 """A shorter time has no other unit."""
 STEP_UP = 1000
-MOST_IN_FULL = 1_000_000
-"""So many of the largest unit, ten days or an exabyte, are written out."""
 LEAST_SHARE = 0.001
 LEAST_RATIO = 0.1
 LEAST_WHOLE = 0.005
@@ -62,7 +60,7 @@ def _scaled(value: float, units: tuple[str, ...]) -> str:
         unit, *larger = larger
     if unit == units[0] and float(value).is_integer():
         return f"{value:.0f} {unit}"
-    return f"{f'{value:.3g}' if abs(value) >= MOST_IN_FULL else number(value)} {unit}"
+    return f"{number(value)} {unit}"
 
 
 def share(part: float) -> str:

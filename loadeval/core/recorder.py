@@ -32,7 +32,7 @@ from loadeval.data.columns import UNKNOWN, listed
 from loadeval.data.lines import Arm, Cause, EpochEnd, Event, EventKind, Header, Line, LoaderInfo
 from loadeval.data.log import LogReader, RunLog, opened
 from loadeval.data.run import Run
-from loadeval.errors import Guard, in_words, text_of, warn
+from loadeval.errors import Guard, in_words, warn
 from loadeval.settings import Settings
 
 Count = tuple[int, ...]
@@ -471,7 +471,7 @@ class OpenEpoch:
 
     def failed(self, request: int, now: int, error: BaseException) -> None:
         """Note that the loader raised `error`; it ends the epoch unless `resume` is called."""
-        text = f"{type(error).__name__}: {text_of(error)}"
+        text = f"{type(error).__name__}: {error}"
         self.failure = self._end("failed", request, now, text)
 
     def resume(self) -> None:
