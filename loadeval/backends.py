@@ -242,7 +242,6 @@ def compare_backends(  # noqa: C901 - one way through
             )
             stack.callback(adapter.measurement.close)
             adapter.measurement.guard = UNGUARDED  # what fails in here is the backend's error
-            adapter.measurement.recorder.expects_batches = False
         names, chance = [*adapters], random.Random(settings.seed)  # noqa: S311 - no secret
         in_rounds((chance.sample(names, len(names)) for _ in range(rounds)), serve, failed)
     results = {

@@ -143,7 +143,7 @@ class Measurement:
                 began_ns = clock()
                 made = adapter.made(loader)
                 opened_ns = clock() - began_ns
-                begin = partial(self.recorder.begin_epoch, self.recorder.begin_stages(made))
+                begin = partial(self.recorder.begin_epoch, self.recorder.stages.begin(made))
                 began_ns = clock()
                 source = _opened(adapter, made)
                 opened_ns += clock() - began_ns
@@ -410,7 +410,6 @@ class LoaderEvaluator:
         """Begin the first run, or the next one."""
         measurement = Measurement(loader, settings, cache)
         if self._closer is not None:  # of the run before
-            self._measurement.recorder.expects_batches = False
             self._closer()
         closer = weakref.finalize(self, measurement.close)
         vars(self).update(_loader=loader, _measurement=measurement, _assigned={}, _closer=closer)
@@ -484,7 +483,6 @@ class LoaderEvaluator:
 
     def __setstate__(self, state: tuple[Any, Settings]) -> None:
         self._begin_beside(*state)
-        self._measurement.recorder.expects_batches = False  # who copies may not iterate
 
     def __enter__(self) -> Self:
         return self

@@ -113,10 +113,6 @@ FLUSH_INTERVAL_S = 0.5
 """A killed process loses at most about a second of batches."""
 MAX_WAITING_SPANS = 8
 """When more spans wait for the log thread, the hot loop takes them itself."""
-NOTHING_SERVED = (
-    "nothing was measured: no batch was served through this LoaderEvaluator. Was it iterated? A "
-    "framework may have put another loader in its place; install(dataloader) measures that too"
-)
 GAVE_UP = "nothing more is measured ({error}); the training goes on"
 EMPTY_EPOCH = (
     "the loader gave no batch in this epoch; if it can be iterated only once, like a generator, "
@@ -136,7 +132,8 @@ class Recorder:
     In a forked child it is closed. What fails in loadeval, here or where else `guard` is asked,
     ends the recording.
 
-    `facts` are the settings that the header tells. `stages` makes what looks into the loader.
+    `facts` are the settings that the header tells. `stages` makes what looks into the loader, and
+    is asked through the attribute of that name.
     Raises RunLogError if the log that the settings name exists or cannot be written.
     """
 
@@ -180,8 +177,6 @@ class Recorder:
         self._clock = settings.clock
         self.origin_ns = self._clock()
         self.batches = 0
-        self.expects_batches = True
-        self._epochs = 0
         self._numbers = count()  # asked by threads that iterate one loader at once
         self._open_epochs: list[OpenEpoch] = []
         self._facts: deque[Line] = deque()
@@ -190,7 +185,7 @@ class Recorder:
         self._is_due = self._is_taking = self._leaves_loader = False
         self._lock = threading.RLock()
         self._threads = BackgroundThreads(self.guard)
-        self._stages = StageRecorder(stages if settings.looks_inside else lambda: None)
+        self.stages = StageRecorder(stages if settings.looks_inside else lambda: None)
         self._metrics = MetricsReader(
             probes, settings.probe_interval_s, self._clock, self.origin_ns, self._threads
         )
@@ -210,29 +205,23 @@ class Recorder:
         """Whether nothing more is recorded."""
         return self._is_closed or self.is_of_parent
 
-    def begin_stages(self, loader: Any) -> Callable[[int], object]:
-        """Time the stages of the epoch of `loader` that begins next; see LoaderStages.begin."""
-        return self._stages.begin(loader)
-
     def stop_stages(self) -> None:
         """Leave the loader as it was."""
         self._leaves_loader = True
         self.drain()
 
-    def begin_epoch(self, number_callback: Callable[[int], object] | None = None) -> OpenEpoch:
-        """Open the next epoch; `number_callback` is called with its number."""
-        if self.closed:  # the iterator is older than that
-            return OpenEpoch(self, self._epochs)
+    def begin_epoch(self, known: Callable[[int], object] = lambda _: None) -> OpenEpoch:
+        """Open the next epoch; `known` is called with its number."""
         number = next(self._numbers)
-        self._epochs = number + 1
+        if self.closed:  # the iterator is older than that
+            return OpenEpoch(self, number)
         event, gpu_idle = timing_events(), None
         if event is not None:
             gpu_idle = GpuIdleTimer(number, event, self._spare_cuda_events)
             self._gpu_idle_timers.append(gpu_idle)
         epoch = OpenEpoch(self, number, gpu_idle)
         self._open_epochs.append(epoch)
-        if number_callback is not None:
-            number_callback(epoch.number)
+        known(number)
         return epoch
 
     def started(self) -> None:
@@ -262,12 +251,12 @@ class Recorder:
     @property
     def has_instruments(self) -> bool:
         """Whether there is something that `look` would stop."""
-        return self._stages.can_pause or self._metrics.can_pause
+        return self.stages.can_pause or self._metrics.can_pause
 
     def look(self, on: bool) -> None:
         """Read instruments from now on, or none but the clock and what measures a GPU."""
         if not self.closed:
-            self._stages.look(on)
+            self.stages.look(on)
             self._metrics.look(on)
 
     def mark(self) -> None:
@@ -313,17 +302,12 @@ class Recorder:
         """
         if self.is_of_parent:
             return
-        is_unread = self.expects_batches and not self._epochs and not self.closed
         self._threads.stop()
         self._metrics.close()
-        if is_unread:
-            self._last_words = NOTHING_SERVED
         self._is_ending = True
         self.drain()
         if self._tracking is not None:
             self._tracking.finish(self.run)
-        if is_unread:
-            warn(NOTHING_SERVED)
 
     def _give_up(self, error: Exception) -> None:
         """Measure no more: `error` is a fault of ours, which is told once."""
@@ -376,7 +360,7 @@ class Recorder:
         # An epoch may end, and then the run, while its batches are taken: this is done again then.
         is_ending = self._is_ending
         if is_ending or self._leaves_loader:
-            self._stages.close()
+            self.stages.close()
         has_gap = self._is_taking and self.guard.has_tripped  # for that has failed
         if not has_gap:
             self._is_taking = True
@@ -409,7 +393,7 @@ class Recorder:
             yield from gpu_idle.take()
             if gpu_idle.done:
                 self._gpu_idle_timers.remove(gpu_idle)
-        yield from self._stages.take()
+        yield from self.stages.take()
         for epoch, end in ends:
             self._open_epochs.remove(epoch)
             yield end

@@ -182,7 +182,6 @@ def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
         )
     for one in list(hook.state.ones):
         if one.loader() is loader:
-            one.measurement.recorder.expects_batches = False  # nobody may be left to ask it
             one.end()
     file = options.get("log_file")
     if file is not None and Path(file).absolute() in _log_files and not options.get("overwrite"):

@@ -57,8 +57,6 @@ class MeasuredLoader:
         self, loader: Any, mode: Mode, log: Path, *, has_gradients: bool, options: dict[str, Any]
     ) -> None:
         self.measurement = measurement_of(LoaderEvaluator(loader, mode, log_file=log, **options))
-        # It is asked for an epoch, which may stay unread.
-        self.measurement.recorder.expects_batches = False
         self.mode, self.log, self.kind = mode, log, _kind_of(loader)
         self.has_gradients = has_gradients
         self.optimizer_steps = self.epochs = 0

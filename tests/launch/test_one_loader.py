@@ -19,7 +19,7 @@ from torch.utils.data import (
 )
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from loadeval import LoaderEvaluator, LoadevalWarning, UsageError, install, read_run
+from loadeval import LoaderEvaluator, UsageError, install, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -228,14 +228,6 @@ def test_a_subclass_is_measured_once(kind: Any, factor: int, mode: str) -> None:
     with install(own, mode) as installed:
         assert sorted(numbers(own)) == [factor * value for value in range(400)]
         assert installed.recorded().steps.epoch.tolist() == [0] * 100
-
-
-def test_what_measures_nothing_says_so() -> None:
-    own = loader()
-    installed = install(own)
-    assert numbers(Doubling(own.dataset, 4)) == [2.0 * value for value in range(20)]
-    with pytest.warns(LoadevalWarning, match="nothing was measured"):
-        installed.close()
 
 
 def test_what_cannot_be_measured_in_place_is_refused() -> None:
