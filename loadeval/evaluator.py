@@ -39,11 +39,6 @@ if TYPE_CHECKING:
     from loadeval.estimate.gap import Gap
     from loadeval.report.report import Report
 
-CLOSED = (
-    "this LoaderEvaluator is closed, so this epoch is not measured; create a new one, or close it "
-    "later"
-)
-
 
 class Measurement:
     """One run: measures epochs of a loader, and records them.
@@ -428,8 +423,6 @@ class LoaderEvaluator:
             refusal = measurement.adapter.refusal(self._loader, measurement.settings.mode)
         if refusal is not None:
             raise UsageError(refusal)
-        if not self._closer.alive:
-            warn(CLOSED)
         self._assigned.clear()
         return measurement.epoch(self._loader, self)
 

@@ -72,7 +72,7 @@ class Tracking:
                 self._follow()
                 name = f"loadeval {self._live.so_far.name}".strip()
                 self._log = self._end.enter_context(self._tracker(name))
-        threads.start(THREAD, partial(self.tick, drain), TICK_S, at_once=True)
+        threads.start(THREAD, partial(self.tick, drain), TICK_S)
 
     def tick(self, drain: Callable[[], None]) -> None:
         """Follow the run; log if an interval has passed since the last time."""

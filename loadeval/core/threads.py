@@ -109,13 +109,12 @@ class BackgroundThreads:
         work: Callable[[], None],
         interval_s: float,
         *,
-        at_once: bool = False,
         at_end: bool = False,
     ) -> None:
-        """Call `work` every `interval_s` from now on, unless a thread of that name already runs.
+        """Call `work` now and every `interval_s`, unless a thread of that name already runs.
 
-        With `at_once` also now, with `at_end` also when it is stopped. Nothing is done where no
-        thread can be started.
+        With `at_end` not now, but also when it is stopped. Nothing is done where no thread can be
+        started.
         """
         if any(thread.name == name for thread, _ in self._running):
             return
@@ -123,7 +122,7 @@ class BackgroundThreads:
         going_on.acquire()
 
         def repeat() -> None:
-            if at_once:
+            if not at_end:
                 guarded()
             while not going_on.acquire(timeout=interval_s):
                 guarded()
@@ -329,7 +328,7 @@ class MetricsReader:
         if self._due_ns is None:
             self._set_due()
         elif self._clock() >= self._due_ns:
-            self._threads.start(PROBES_THREAD, self.tick, self._interval_s, at_once=True)
+            self._threads.start(PROBES_THREAD, self.tick, self._interval_s)
 
     def _set_due(self) -> None:
         self._due_ns = self._clock() + int(self._interval_s * 1e9)
