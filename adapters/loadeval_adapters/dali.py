@@ -15,19 +15,8 @@ import numpy as np
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.types import to_numpy_type
 
-from loadeval import (
-    IterableAdapter,
-    LoaderInfo,
-    LoaderStages,
-    UsageError,
-    Watch,
-)
-from loadeval_adapters.notes import NotTimed
+from loadeval import IterableAdapter, LoaderInfo, UsageError, Watch
 
-NOT_TIMED = (
-    "DALI tells the times of its operators only to Nsight Systems: run nsys profile -t nvtx,cuda "
-    "python train.py; the CPU use of its threads is among the readings of this run"
-)
 PYTHON_INSIDE = (
     "this DALI pipeline calls Python functions, or is fed from Python, and DALI serialises neither "
     "to build the pipeline again; change its settings where it is made"
@@ -49,7 +38,7 @@ KEPT = (
 NAMES = {"num_workers": "num_threads", "prefetch_depth": "prefetch_queue_depth"}
 
 
-class UntimedAdapter(IterableAdapter):
+class AnyDALIAdapter(IterableAdapter):
     """What all of DALI's loaders have in common.
 
     None can go back to the start of an epoch: after a `break` the next one is the remainder, as
@@ -59,10 +48,6 @@ class UntimedAdapter(IterableAdapter):
 
     watch = Watch(classes={}, inside=("nvidia.dali",))
     distributions = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")
-
-    def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - the same for all
-        """Says once that DALI's operators are not timed."""
-        return NotTimed(NOT_TIMED)
 
 
 def _calls(next_batch: Callable[[], Any], batches: int | None) -> Iterator[Any]:
@@ -84,7 +69,7 @@ def _device_of(pipeline: Any) -> str:
     return "cpu" if pipeline.device_id is None else f"cuda:{pipeline.device_id}"
 
 
-class DALIAdapter(UntimedAdapter):
+class DALIAdapter(AnyDALIAdapter):
     """Serves the epochs of an iterator. One without `size` and `reader_name` has no length."""
 
     watch = Watch(
@@ -204,7 +189,7 @@ def _samples_in(outputs: dict[str, Any]) -> int | None:
     return None
 
 
-class DALIPipelineAdapter(UntimedAdapter):
+class DALIPipelineAdapter(AnyDALIAdapter):
     """Runs a pipeline for as many batches as its reader's epoch has, or until a source ends.
 
     A batch is what `run()` returns, a tuple of TensorLists. The reader's epoch is that of its
@@ -267,7 +252,7 @@ def _batches_in_an_epoch(pipeline: Any) -> int | None:
     return next(iter(per_reader.values()), None)
 
 
-class DALIDynamicAdapter(UntimedAdapter):
+class DALIDynamicAdapter(AnyDALIAdapter):
     """Calls `next_epoch()` of a reader for each epoch, and an ExternalSource for each batch.
 
     A reader's batches have the size that it was made with, `max_batch_size`; without one it
