@@ -110,13 +110,8 @@ class RayDataAdapter(IterableAdapter):
     _gives_rows = False
 
     def describe(self, loader: Any) -> LoaderInfo:
-        """Its class, and that a row is one sample; raises UsageError for a dataset itself."""
+        """Its class, and that a row is one sample."""
         make = getattr(loader, "iterator_gen", None)
-        if make is None:
-            raise UsageError(
-                f"a {type(loader).__name__} of Ray Data gives no batches by itself; pass what its "
-                "iter_torch_batches(...) or iter_batches(...) returns"
-            )
         self._gives_rows = ".iter_rows." in getattr(make, "__qualname__", "")
         return replace(super().describe(loader), batch_size=1 if self._gives_rows else None)
 
