@@ -19,7 +19,6 @@ from loadeval import (
     LoaderInfo,
     LoaderStages,
     LoadevalWarning,
-    UsageError,
     Watch,
     adapter_for,
 )
@@ -161,11 +160,6 @@ class DatasetsAdapter(OtherAdapter):
     _gives_batches = False
 
     def _known(self, loader: Any) -> dict[str, Any]:
-        if isinstance(loader, dict):
-            raise UsageError(
-                f"a {type(loader).__name__} holds several datasets, {', '.join(map(str, loader))}; "
-                "pass the one that the training loop iterates"
-            )
         dataset = getattr(loader, "dataset", loader)
         self._gives_batches = dataset is not loader
         columns = () if self._gives_batches else (dataset.features or {}).values()

@@ -8,7 +8,7 @@ import datasets  # type: ignore[import-untyped]  # it ships no marker of its typ
 import pytest
 from torch.utils.data import DataLoader
 
-from loadeval import IterableAdapter, LoaderEvaluator, UsageError
+from loadeval import IterableAdapter, LoaderEvaluator
 from loadeval_adapters.torch import NAMES
 from tests.adapters.loaders import adapter_of, break_off, contract, counted, describe
 from tests.images import FILES
@@ -99,12 +99,6 @@ def test_a_batch_size_is_told_where_it_is_certain() -> None:
 def test_samples_are_counted_where_that_is_certain(loader: Any, samples: list[int]) -> None:
     """A row without lists is one sample; a row of lists may be an example or a batch."""
     assert counted(loader) == samples
-
-
-def test_a_dict_of_datasets_is_refused() -> None:
-    both = datasets.DatasetDict({"train": dataset(), datasets.Split.TEST: dataset()})
-    with pytest.raises(UsageError, match="holds several datasets, train, test"):
-        LoaderEvaluator(both)
 
 
 def test_the_state_is_that_of_the_last_row_served() -> None:
