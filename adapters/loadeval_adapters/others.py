@@ -169,13 +169,6 @@ class DatasetsAdapter(OtherAdapter):
             return {**known, **IN_THIS_PROCESS}
         with suppress(RuntimeError):  # of lists of several lengths
             known["shards"] = getattr(dataset, "num_shards", None)
-        step: Any = getattr(
-            loader, "_ex_iterable", None
-        )  # nothing public has the last one of a stream
-        function = getattr(getattr(step, "function", None), "__name__", None)
-        if function in {"_batch_fn", "_batch_arrow_table"}:  # of batch()
-            known["batch_size"] = step.batch_size
-            self._gives_batches = True
         return known
 
     def samples(self, batch: Any) -> int | None:
