@@ -189,8 +189,7 @@ class WebDatasetAdapter(OtherAdapter):
 
     def _known(self, loader: Any) -> dict[str, Any]:
         source, *rest = _stages(loader) or [None]
-        kind = next(kind for kind in type(loader).__mro__ if not kind.__name__.endswith("_Length"))
-        known: dict[str, Any] = {"backend": f"{kind.__module__}.{kind.__qualname__}"}
+        known: dict[str, Any] = {}
         if loader.repetitions == sys.maxsize and loader.nsamples > 0:  # of with_epoch()
             known["length"] = loader.nsamples
         size = known["batch_size"] = _size_behind([source, *rest])
