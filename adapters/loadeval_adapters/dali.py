@@ -296,7 +296,7 @@ class DALIDynamicAdapter(AnyDALIAdapter):
         return tuple(map(self._owned, batch)) if isinstance(batch, tuple) else self._owned(batch)
 
     def describe(self, loader: Any) -> LoaderInfo:
-        """A reader's batch size and queue, and its length where that is the same for all epochs."""
+        """A reader's batch size and queue."""
         info = super().describe(loader)
         if not hasattr(loader, "next_epoch"):
             return info
@@ -306,7 +306,6 @@ class DALIDynamicAdapter(AnyDALIAdapter):
             workers=1,  # a reader reads ahead in a thread of its own
             prefetch_depth=1 if ahead is None else ahead,
             batch_size=loader._batch_size,
-            length=_reader_length(loader),
         )
 
     def _outputs(self, batch: Any) -> list[Any]:
@@ -320,14 +319,3 @@ class DALIDynamicAdapter(AnyDALIAdapter):
         if isinstance(output, self._dynamic.Batch):
             return self._dynamic.batch(output)
         return self._dynamic.tensor(output).evaluate()
-
-
-def _reader_length(reader: Any) -> int | None:
-    """Batches of a reader's shard; None where epochs go on to other shards, or it has no size."""
-    meta = reader.get_metadata() if reader._batch_size else {}  # it fixes the size of batches
-    if not meta or (meta["number_of_shards"] > 1 and not meta["stick_to_shard"]):
-        return None
-    shard, shards, size = meta["shard_id"], meta["number_of_shards"], meta["epoch_size_padded"]
-    samples = size * (shard + 1) // shards - size * shard // shards
-    batches: int = math.ceil(samples / reader._batch_size)
-    return batches
