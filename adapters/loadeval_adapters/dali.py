@@ -190,7 +190,7 @@ def _samples_in(outputs: dict[str, Any]) -> int | None:
 
 
 class DALIPipelineAdapter(AnyDALIAdapter):
-    """Runs a pipeline for as many batches as its reader's epoch has, or until a source ends.
+    """Runs a pipeline for as many batches as its longest reader has, or until a source ends.
 
     A batch is what `run()` returns, a tuple of TensorLists. The reader's epoch is that of its
     shard, the last batch included, which the reader fills. Without a reader, and with a source
@@ -238,18 +238,12 @@ class DALIPipelineAdapter(AnyDALIAdapter):
 
 
 def _batches_in_an_epoch(pipeline: Any) -> int | None:
-    per_reader = {}
-    for name, meta in pipeline.reader_meta().items():
-        shard = math.ceil(meta["epoch_size"] / meta["number_of_shards"])
-        per_reader[name] = math.ceil(shard / pipeline.max_batch_size)
-    if len(set(per_reader.values())) > 1:
-        shown = ", ".join(f"{name} {batches}" for name, batches in per_reader.items())
-        raise UsageError(
-            f"the pipeline's readers differ in batches per epoch ({shown}): expected one length; "
-            "wrap a DALIGenericIterator with reader_name=, or a callable that yields pipe.run() "
-            "as often as your epoch has batches"
-        )
-    return next(iter(per_reader.values()), None)
+    """Those of the reader that has most; None without a reader."""
+    shards = (
+        math.ceil(meta["epoch_size"] / meta["number_of_shards"])
+        for meta in pipeline.reader_meta().values()
+    )
+    return max((math.ceil(shard / pipeline.max_batch_size) for shard in shards), default=None)
 
 
 class DALIDynamicAdapter(AnyDALIAdapter):
