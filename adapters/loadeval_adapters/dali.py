@@ -263,28 +263,23 @@ class DALIDynamicAdapter(AnyDALIAdapter):
         """The next epoch of a reader; a source until it raises StopIteration."""
         if hasattr(loader, "next_epoch"):
             return iter(loader.next_epoch())
-        if callable(loader):  # an ExternalSource
-            return _calls(loader, None)
-        return super().epoch(loader)  # neither a reader nor a source, but in its package
+        return _calls(loader, None)
 
     def samples(self, batch: Any) -> int | None:
         """The batch size of the first output; 1 for single samples."""
-        for output in self._outputs(batch):
-            return int(output.batch_size) if isinstance(output, self._dynamic.Batch) else 1
-        return super().samples(batch)
+        first = _outputs(batch)[0]
+        return int(first.batch_size) if isinstance(first, self._dynamic.Batch) else 1
 
     def nbytes(self, batch: Any) -> int | None:
         """Bytes of all outputs."""
         total = 0
-        for output in self._outputs(batch):
+        for output in _outputs(batch):
             shapes = output.shape if isinstance(output, self._dynamic.Batch) else [output.shape]
             total += int(output.dtype.bytes) * sum(map(math.prod, shapes))
-        return total or super().nbytes(batch)
+        return total
 
     def keep(self, batch: Any) -> Any:
         """Evaluated copies of all outputs, on their device."""
-        if not self._outputs(batch):
-            return super().keep(batch)
         if isinstance(batch, dict):
             return {name: self._owned(output) for name, output in batch.items()}
         return tuple(map(self._owned, batch)) if isinstance(batch, tuple) else self._owned(batch)
@@ -302,14 +297,13 @@ class DALIDynamicAdapter(AnyDALIAdapter):
             batch_size=loader._batch_size,
         )
 
-    def _outputs(self, batch: Any) -> list[Any]:
-        """The Batches and Tensors of a batch; empty if it is of another kind."""
-        outputs = tuple(batch.values()) if isinstance(batch, dict) else batch
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        kinds = (self._dynamic.Batch, self._dynamic.Tensor)
-        return list(outputs) if all(isinstance(output, kinds) for output in outputs) else []
-
     def _owned(self, output: Any) -> Any:
         if isinstance(output, self._dynamic.Batch):
             return self._dynamic.batch(output)
         return self._dynamic.tensor(output).evaluate()
+
+
+def _outputs(batch: Any) -> tuple[Any, ...]:
+    """The Batches and Tensors of a batch."""
+    outputs = tuple(batch.values()) if isinstance(batch, dict) else batch
+    return outputs if isinstance(outputs, tuple) else (outputs,)
