@@ -66,8 +66,6 @@ TRAINERS: dict[str, dict[str, str]] = {
     "ultralytics": {"num_workers": "workers"},
 }
 """The arguments of trainers for these settings, keyed by the trainer's package."""
-SHARDS = "num_shards"
-"""What makes more shards of a stream has this key in an adapter's `setting_names`."""
 KEEP_THEIR_ARGUMENTS = (
     "torch.utils.data.dataloader",
     "torchdata.stateful_dataloader.stateful_dataloader",
@@ -120,8 +118,6 @@ class PyTorchAdapter(IterableAdapter):
         if sampler is None or type(sampler) is BatchSampler:
             is_stream = isinstance(inside.dataset, IterableDataset)  # which chooses by itself
             sampler = None if is_stream else getattr(inside, "sampler", None)
-        names = TRAINERS.get(maker or "", self.setting_names)
-        shards, names_of_shards = _of_shards(inside.dataset)
         return replace(
             info,
             workers=workers,
@@ -137,8 +133,8 @@ class PyTorchAdapter(IterableAdapter):
             worker_init=_name_of(inside.worker_init_fn),
             in_order=getattr(inside, "in_order", True),  # since torch 2.6
             made_by=maker,
-            setting_names={**names, **names_of_shards},
-            shards=shards,
+            setting_names=TRAINERS.get(maker or "", NAMES),
+            shards=_shards_in(inside.dataset),
             made_at=None if maker else info.made_at,  # its arguments are given elsewhere
         )
 
@@ -245,23 +241,19 @@ def _name_of(thing: Any) -> str | None:
     return str(getattr(inner, "__name__", None) or type(inner).__name__)
 
 
-def _of_shards(dataset: Any) -> tuple[int | None, dict[str, str]]:
-    """How many shards a stream has, and what makes more, as the adapter of its framework tells."""
+def _shards_in(dataset: Any) -> int | None:
+    """How many shards a stream has, as the adapter of its framework tells."""
     if isinstance(dataset, IterableDataset):
         with suppress(Exception):  # methods of the user's
-            info = adapter_for(dataset).describe(dataset)
-            names = info.setting_names or {}
-            return info.shards, {SHARDS: names[SHARDS]} if SHARDS in names else {}
-    return None, {}
+            return adapter_for(dataset).describe(dataset).shards
+    return None
 
 
 def _shards(dataset: Any) -> int | None:
-    """How many shards a stream of the user's says it has, by either usual name."""
-    for name in ("num_shards", "n_shards"):
-        with suppress(Exception):  # a property of the user's
-            count = getattr(dataset, name, None)
-            if type(count) is int:
-                return count
+    """How many shards a stream of the user's says it has."""
+    with suppress(Exception):  # a property of the user's
+        count = getattr(dataset, "num_shards", None)
+        return count if type(count) is int else None
     return None
 
 
