@@ -90,11 +90,6 @@ class Channel:
         content: Record = marshal.loads(text)  # noqa: S302 - a process of this loader wrote it
         return content
 
-    def take_batches(self) -> list[Record]:
-        """Whatever is told of batches now."""
-        told = [self.take(self.of_batch(idx)) for idx in range(self._batches)]
-        return [known for known in told if known is not None]
-
 
 class Guard:
     """Around what looks into a loader: where it fails, `fail` is called with why; training goes on.

@@ -283,7 +283,6 @@ class WithWorkers(WatchedIterator):
         self._not_started = set(range(0 if channel is None else channel.workers))
         self._sent: dict[int, dict[str, int]] = {}
         self._received: dict[int, Record] = {}
-        self._unserved: list[Record] = []
         self._pins_of_queue: dict[int, Pins] = {}
 
     @contextmanager
@@ -388,7 +387,6 @@ class WithWorkers(WatchedIterator):
         super().close()
         if self._channel is not None:
             self._channel.state = CLOSED
-            self._unserved += self._channel.take_batches()
 
     def _pause(self, iterator: Any) -> None:
         super()._pause(iterator)
@@ -400,13 +398,11 @@ class WithWorkers(WatchedIterator):
         self._pins.clear()
         self.index_ns = 0
         if self._channel is not None:
-            self._unserved += self._channel.take_batches()
             self._channel.state = LOOKING
 
     def take(self) -> list[Measured]:
-        """How workers started, and lines of code of batches that came while nobody looked."""
-        unserved, self._unserved = self._unserved, []
-        taken: list[Measured] = [*code_samples(unserved)]
+        """How workers started."""
+        taken: list[Measured] = []
         channel, epoch = self._channel, self._first
         if channel is None or epoch is None or epoch.number is None:
             return taken
