@@ -115,7 +115,6 @@ class Watch:
         inside: packages that iterate such loaders within other loaders, which begins no epoch.
         outside: packages with loaders that iterate one of these and pass its batches on, so that
             the inner one is measured.
-        looks: functions, as module and name, that read a batch for a purpose other than training.
         evaluations: functions, as module and name, that ask for the batches of an evaluation while
             gradients are on.
     """
@@ -126,7 +125,6 @@ class Watch:
     )
     inside: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
-    looks: tuple[tuple[str, str], ...] = ()
     evaluations: tuple[tuple[str, str], ...] = ()
 
 

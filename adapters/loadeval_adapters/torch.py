@@ -81,7 +81,6 @@ class PyTorchAdapter(IterableAdapter):
         inside=("torch.utils.data",),
         # Their loaders iterate a DataLoader, and mark its end for themselves.
         outside=("accelerate", "lightning", "lightning_fabric", "pytorch_lightning"),
-        looks=(("fastai.data.load", "one_batch"),),
         evaluations=(
             ("transformers.trainer", "evaluation_loop"),
             ("keras.src.backend.torch.trainer", "evaluate"),

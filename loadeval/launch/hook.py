@@ -184,8 +184,7 @@ def _measured(
         if next(base for base in type(self).__mro__ if name in vars(base)) is not kind:
             return make()
         callers = _callers(sys._getframe(1))  # noqa: SLF001 - nothing else shows the caller
-        # What a loader asks for, or who looks at one batch, is no epoch of the training.
-        if not callers.isdisjoint(("inside", "looks")):
+        if "inside" in callers:  # what a loader asks for is no epoch of the training
             return make()
         for one in sorted(state.ones, key=lambda one: one.loader() is not self):
             if one.serves(self):
@@ -202,15 +201,14 @@ def _measured(
 def _callers(frame: FrameType | None) -> set[str]:
     """What adapters declare of the functions on the stack, by the names of a Watch's attributes."""
     inside = tuple(f"{package}." for package in {"loadeval", *state.declared("inside")})
-    functions = {name: state.declared(name) for name in ("looks", "evaluations")}
+    evaluations = state.declared("evaluations")
     callers: set[str] = set()
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
         if f"{module}.".startswith(inside):
             callers.add("inside")
-        for name, known in functions.items():
-            if (module, frame.f_code.co_name) in known:
-                callers.add(name)
+        if (module, frame.f_code.co_name) in evaluations:
+            callers.add("evaluations")
         frame = frame.f_back
     return callers
 
