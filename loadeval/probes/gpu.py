@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,14 +30,9 @@ METRICS = {
     "pcie_transmit_bytes_per_s": (pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC, MIB),
 }
 """A quantity has its number in NVML, and the factor by which NVML's value is multiplied."""
-GONE = (
-    pynvml.NVMLError_GpuIsLost,
-    pynvml.NVMLError_GpuNotFound,
-    pynvml.NVMLError_ResetRequired,
-    pynvml.NVMLError_DriverNotLoaded,
-    pynvml.NVMLError_Uninitialized,
-)
-"""NVML raises these once a device is lost."""
+UNKNOWN = (NVMLError, AttributeError)
+"""What the device or driver does not support, or does not tell now; the latter of an older
+nvidia-ml-py."""
 SLOWED_BY = {
     "power_slowdown_flag": (
         pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
@@ -118,14 +113,14 @@ class GPUProbe:
                 self._pcie += [(device, name) for name in PCIE]
 
     def read(self) -> Mapping[str, Mapping[str, float]]:
-        """The quantities of each GPU now. Raises ProbeError once one is lost."""
+        """The quantities of each GPU now."""
         readings = {device.subject: self._quantities(device) for device in self._devices}
         now_ns = self._clock()
         if self._pcie and now_ns >= self._pcie_due_ns:  # one direction of one GPU at a time
             self._pcie_due_ns = now_ns + EACH_PCIE_NS // len(self._pcie)
             device, name = self._pcie.pop(0)
             self._pcie.append((device, name))
-            with _asking(device):
+            with suppress(*UNKNOWN):
                 traffic = pynvml.nvmlDeviceGetPcieThroughput(device.handle, PCIE[name])
                 readings[device.subject][name] = traffic * 1e3
         return readings
@@ -136,13 +131,13 @@ class GPUProbe:
         counters = self._counters.get(device.subject)
         for name, ask in QUERIES.items():
             if name != KERNEL_BUSY or counters is None:
-                with _asking(device):
+                with suppress(*UNKNOWN):
                     quantities[name] = ask(device.handle)
         reasons = quantities.pop(SLOWDOWNS, None)
         if reasons is not None:
             quantities |= {name: bool(int(reasons) & bits) for name, bits in SLOWED_BY.items()}
         if counters is not None:
-            with _asking(device):
+            with suppress(*UNKNOWN):
                 quantities |= counters.read()
         return quantities
 
@@ -154,17 +149,6 @@ class GPUProbe:
             with suppress(NVMLError):  # the driver may be gone
                 pynvml.nvmlShutdown()
         self._devices, self._counters, self._pcie = [], {}, []
-
-
-@contextmanager
-def _asking(device: Device) -> Iterator[None]:
-    """Leave out what the device or driver does not support, or does not know for now."""
-    try:
-        yield
-    except GONE as error:
-        raise ProbeError(f"{device.subject}: {error}") from None
-    except (NVMLError, AttributeError):  # the latter of an older nvidia-ml-py
-        pass
 
 
 class GPMCounters:
