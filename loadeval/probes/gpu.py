@@ -223,61 +223,48 @@ def used_devices(pid: int | None = None) -> list[Device]:
     whose process ids are its own. Raises ProbeError when there is no device, or it is not known
     which ones are used.
     """
-    devices, used, refusals = list[Device](), list[Device](), list[str]()
+    devices, used = list[Device](), list[Device]()
     try:
         count = pynvml.nvmlDeviceGetCount()
     except NVMLError as error:
         raise ProbeError(f"the GPUs cannot be counted: {error}") from None
     for index in range(count):
-        try:
+        with suppress(NVMLError):  # lost, or of another container: others may be ours
             gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
             device = Device(
                 index, gpu, pynvml.nvmlDeviceGetName(gpu), pynvml.nvmlDeviceGetUUID(gpu)
             )
-        except NVMLError as error:  # lost, or of another container: others may be ours
-            refusals.append(f"GPU {index} cannot be asked: {error}")
-            continue
-        with suppress(NVMLError):  # before Ampere
-            if pynvml.nvmlDeviceGetMigMode(gpu)[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
-                refusals.append(f"GPU {index} is divided by MIG, and its parts are not read")
-                continue
-        devices.append(device)
-        with suppress(NVMLError):
+            with suppress(NVMLError):  # before Ampere
+                if pynvml.nvmlDeviceGetMigMode(gpu)[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
+                    continue
+            devices.append(device)
             processes = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu)
             if any(process.pid == (pid or os.getpid()) for process in processes):
                 used.append(device)
     if not devices:
-        raise ProbeError("; ".join(refusals) or "no NVIDIA GPU found")
+        raise ProbeError("there is no NVIDIA GPU that may be asked and that MIG does not divide")
     if pid and not used:
         raise ProbeError(f"process {pid} computes on no GPU")
     return used or _visible_devices(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def _visible_devices(devices: list[Device], visible: str | None) -> list[Device]:
-    """The devices that CUDA_VISIBLE_DEVICES names, up to an entry that names none.
-
-    As in CUDA, none is visible where one is named twice.
-    """
+    """The devices that CUDA_VISIBLE_DEVICES names."""
     if visible is None:
         return devices
+    entries = [entry.strip() for entry in visible.split(",")]
+    numbers = {int(entry) for entry in entries if entry.isdecimal()}
+    uuids = tuple(entry for entry in entries if entry.startswith("GPU-"))
     by_bus = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    chosen: list[Device] = []
-    for entry in map(str.strip, visible.split(",")):
-        named = [each for each in devices if entry[:4] == "GPU-" and each.uuid.startswith(entry)]
-        if entry.isdecimal():
-            named = [each for each in devices if each.index == int(entry)]
-            if not by_bus and len({device.name for device in devices}) > 1:
-                raise ProbeError(
-                    f"it is not known which GPUs CUDA_VISIBLE_DEVICES={visible!r} stands for: the "
-                    "GPUs here differ, and CUDA numbers them by their speed; set "
-                    "CUDA_DEVICE_ORDER=PCI_BUS_ID, or give their UUIDs"
-                )
-        if len(named) != 1:
-            break
-        chosen += named
-    if not chosen or len({device.uuid for device in chosen}) < len(chosen):
-        value = repr(visible) if visible else "empty"
-        raise ProbeError(f"no GPU is visible: CUDA_VISIBLE_DEVICES is {value}")
+    if numbers and not by_bus and len({device.name for device in devices}) > 1:
+        raise ProbeError(
+            f"it is not known which GPUs CUDA_VISIBLE_DEVICES={visible!r} stands for: the GPUs "
+            "here differ, and CUDA numbers them by their speed; set "
+            "CUDA_DEVICE_ORDER=PCI_BUS_ID, or give their UUIDs"
+        )
+    chosen = [each for each in devices if each.index in numbers or each.uuid.startswith(uuids)]
+    if not chosen:
+        raise ProbeError(f"no GPU is visible: CUDA_VISIBLE_DEVICES={visible!r}")
     return chosen
 
 

@@ -45,8 +45,8 @@ def test_without_a_driver_that_is_said(probe: GPUProbe, monkeypatch: pytest.Monk
     [
         ("nvmlInitWithFlags", pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "Driver Not Loaded"),
         ("nvmlDeviceGetCount_v2", 21, "the GPUs cannot be counted: No data"),
-        ("nvmlDeviceGetHandleByIndex_v2", LOST, "GPU 0 cannot be asked: GPU is lost"),
-        ("nothing", 0, "no NVIDIA GPU found"),
+        ("nvmlDeviceGetHandleByIndex_v2", LOST, "no NVIDIA GPU that may be asked"),
+        ("nothing", 0, "no NVIDIA GPU that may be asked"),
     ],
 )
 def test_why_nothing_can_be_read_is_said(
@@ -55,7 +55,7 @@ def test_why_nothing_can_be_read_is_said(
     if function.startswith("nvmlDeviceGetHandle"):
         driver.add()
     driver.fail(function, code)
-    assert refused(probe).endswith(reason)
+    assert reason in refused(probe)
     assert driver.get("starts") == 0
 
 
