@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import threading
 import weakref
@@ -427,9 +426,7 @@ def timed_dump(
     """
 
     def timed(sent: Any, file: Any, *args: Any, **kwargs: Any) -> None:
-        is_worker = any(argument is ours for argument in getattr(sent, "_args", ()))
-        # Writing into a pipe waits for the worker.
-        if not is_worker or type(file) is not io.BytesIO:
+        if all(argument is not ours for argument in getattr(sent, "_args", ())):
             dump(sent, file, *args, **kwargs)
             return
         file.write(BEGIN_UNPICKLING)
