@@ -138,8 +138,6 @@ class WatchedIterator:
     def serve(self, epoch: Epoch) -> None:
         """The batches from now on are those of this epoch."""
         self.epoch = epoch
-        if self._looks:  # another evaluator of the loader may have looked in between
-            vars(self.alive()).update(self._hooks)
 
     def _draw(self, method: Callable[[Any], Any], iterator: Any) -> Any:
         """Draw indices, which are the next batch's."""
@@ -197,9 +195,8 @@ class WatchedIterator:
         raise NotImplementedError
 
     def _pause(self, iterator: Any) -> None:
-        for name, hook in self._hooks.items() if iterator is not None else ():
-            if vars(iterator).get(name) is hook:
-                del vars(iterator)[name]
+        for name in self._hooks if iterator is not None else ():
+            vars(iterator).pop(name, None)
 
     def _fail(self, why: str) -> None:
         """Stop looking, and say why."""
