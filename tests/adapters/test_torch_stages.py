@@ -561,9 +561,7 @@ def test_persistent_workers_that_were_started_before() -> None:
     list(loader)
     run = recorded(loader)
     assert messages(run) == [torch_iterators.STARTED_BEFORE]
-    (stages,) = rows_of(run)
-    assert (stages.fetch_ns == -1).all()
-    assert (stages.delivered_ns > 0).all()
+    assert len(run.stages) == 0
 
 
 class ThreadContext(multiprocessing.context.SpawnContext):
