@@ -314,20 +314,19 @@ class WithWorkers(WatchedIterator):
 
         def timed_loop(incoming: Any, outgoing: Any, *args: Any) -> None:
             pins = self._pins_of_queue.setdefault(id(incoming), {})
+            start_ns = end_ns = 0
 
             def get(*args: Any, **kwargs: Any) -> Any:
+                nonlocal start_ns, end_ns
                 start_ns = perf_counter_ns()
                 got = incoming.get(*args, **kwargs)
-                if type(got[0]) is int:
-                    pins[got[0]] = start_ns, perf_counter_ns(), None
-                    pins.pop(got[0] - MOST_PINNED, None)
+                end_ns = perf_counter_ns()
                 return got
 
             def put(item: Any, *args: Any, **kwargs: Any) -> Any:
-                now_ns = perf_counter_ns()
-                if type(item[0]) is int and item[0] in pins:
-                    start_ns, end_ns, _ = pins[item[0]]
-                    pins[item[0]] = start_ns, end_ns, now_ns - end_ns
+                if type(item[0]) is int:
+                    pins[item[0]] = start_ns, end_ns, perf_counter_ns() - end_ns
+                    pins.pop(item[0] - MOST_PINNED, None)
                 return outgoing.put(item, *args, **kwargs)
 
             loop(SimpleNamespace(get=get), SimpleNamespace(put=put), *args)
