@@ -175,7 +175,7 @@ def test_a_stateful_loader_is_resumed() -> None:
 
 def test_what_was_pinned_before_looking_began_is_told() -> None:
     loader = DataLoader(Tensors, batch_size=8, num_workers=1)
-    batches, watched = iter(loader), WithWorkers(print, None)
+    batches, watched = iter(loader), WithWorkers(print, Channel(1, batches=16))
     watched.attach(batches)
     watched.look(True)
     watched.serve(Epoch())
