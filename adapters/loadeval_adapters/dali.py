@@ -3,53 +3,21 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
 import numpy as np
-from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.types import to_numpy_type
 
-from loadeval import (
-    IterableAdapter,
-    LoaderInfo,
-    LoaderStages,
-    UsageError,
-    Watch,
-)
-from loadeval_adapters.notes import NotTimed
+from loadeval import IterableAdapter, LoaderInfo, Watch
 
-NOT_TIMED = (
-    "DALI tells the times of its operators only to Nsight Systems: run nsys profile -t nvtx,cuda "
-    "python train.py; the CPU use of its threads is among the readings of this run"
-)
-PYTHON_INSIDE = (
-    "this DALI pipeline calls Python functions, or is fed from Python, and DALI serialises neither "
-    "to build the pipeline again; change its settings where it is made"
-)
-FED = re.compile(rb"\n[\x00-\x7f](ExternalSource|\w*inputs__)")
-"""Finds, in a serialised pipeline, an operator whose data are not serialised with it."""
-KEPT = (
-    "device_id",
-    "seed",
-    "exec_pipelined",
-    "exec_async",
-    "exec_dynamic",
-    "stream_policy",
-    "concurrency",
-    "set_affinity",
-    "enable_memory_stats",
-)
-"""Arguments of a Pipeline that are properties of it, beside those that can be changed."""
 NAMES = {"num_workers": "num_threads", "prefetch_depth": "prefetch_queue_depth"}
 
 
-class UntimedAdapter(IterableAdapter):
+class AnyDALIAdapter(IterableAdapter):
     """What all of DALI's loaders have in common.
 
     None can go back to the start of an epoch: after a `break` the next one is the remainder, as
@@ -59,10 +27,6 @@ class UntimedAdapter(IterableAdapter):
 
     watch = Watch(classes={}, inside=("nvidia.dali",))
     distributions = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")
-
-    def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - the same for all
-        """Says once that DALI's operators are not timed."""
-        return NotTimed(NOT_TIMED)
 
 
 def _calls(next_batch: Callable[[], Any], batches: int | None) -> Iterator[Any]:
@@ -84,7 +48,7 @@ def _device_of(pipeline: Any) -> str:
     return "cpu" if pipeline.device_id is None else f"cuda:{pipeline.device_id}"
 
 
-class DALIAdapter(UntimedAdapter):
+class DALIAdapter(AnyDALIAdapter):
     """Serves the epochs of an iterator. One without `size` and `reader_name` has no length."""
 
     watch = Watch(
@@ -126,73 +90,6 @@ class DALIAdapter(UntimedAdapter):
             ready_batches=int(ready),
         )
 
-    def tunable(self, loader: Any) -> Mapping[str, Any]:
-        """Threads and queue of the first pipeline of an iterator for PyTorch, or nothing.
-
-        Nothing where Python functions are in a pipeline, or feed it, and of a class with a
-        constructor of its own.
-        """
-        try:
-            for pipeline in loader._pipes:
-                _serialised(pipeline)
-        except UsageError:
-            return {}
-        is_torchs = _constructor(loader).__module__ == "nvidia.dali.plugin.pytorch"
-        return _settings(loader._pipes[0]) if is_torchs else {}
-
-    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
-        """An iterator over new pipelines, all with `settings`, at the start of their data."""
-        graphs = [_serialised(pipeline) for pipeline in loader._pipes]
-        if not settings.keys() <= self.tunable(loader).keys():
-            return super().reconfigured(loader, settings)
-        pipelines = []
-        for pipeline, graph in zip(loader._pipes, graphs, strict=True):
-            # Pipeline.deserialize() would forget the executor.
-            kept = {name: getattr(pipeline, name) for name in KEPT if hasattr(pipeline, name)}
-            kept["enable_checkpointing"] = pipeline._enable_checkpointing
-            chosen = {**kept, **_settings(pipeline), **settings}
-            made = Pipeline(pipeline.max_batch_size, **chosen)  # type: ignore[no-untyped-call]  # DALI's
-            made.deserialize_and_build(graph)  # type: ignore[no-untyped-call]  # DALI's
-            pipelines.append(made)
-        given = {
-            "auto_reset": loader._auto_reset,
-            "last_batch_policy": loader._last_batch_policy,
-            "prepare_first_batch": loader._prepare_first_batch,
-        }
-        if loader._reader_name:
-            given["reader_name"] = loader._reader_name
-        else:
-            given |= {"size": loader._size, "last_batch_padded": loader._last_batch_padded}
-        for name, attribute in (("output_map", "output_map"), ("output_types", "_outputs_types")):
-            if name in inspect.signature(_constructor(loader).__init__).parameters:
-                given[name] = getattr(loader, attribute)
-        return type(loader)(pipelines, **given)
-
-
-def _constructor(loader: Any) -> Any:
-    """The class that defines the constructor of `loader`."""
-    return next(kind for kind in type(loader).__mro__ if "__init__" in vars(kind))
-
-
-def _serialised(pipeline: Any) -> bytes:
-    """What DALI can rebuild `pipeline` from. Raises UsageError if it cannot."""
-    try:
-        graph: bytes = pipeline._pipe.SerializeToProtobuf()  # serialize() fails once deserialised
-    except RuntimeError as error:  # a Python function is one of the operators
-        raise UsageError(PYTHON_INSIDE) from error
-    if FED.search(graph):
-        raise UsageError(PYTHON_INSIDE)
-    return graph
-
-
-def _settings(pipeline: Any) -> dict[str, Any]:
-    """The settings that can be changed, as the user writes them."""
-    depth = pipeline.cpu_queue_size
-    if pipeline.exec_separated:
-        depth = {"cpu_size": depth, "gpu_size": pipeline.gpu_queue_size}
-    queue = {"prefetch_queue_depth": depth} if pipeline.exec_pipelined else {}
-    return {"num_threads": pipeline.num_threads, **queue}
-
 
 def _samples_in(outputs: dict[str, Any]) -> int | None:
     for output in outputs.values():
@@ -204,8 +101,8 @@ def _samples_in(outputs: dict[str, Any]) -> int | None:
     return None
 
 
-class DALIPipelineAdapter(UntimedAdapter):
-    """Runs a pipeline for as many batches as its reader's epoch has, or until a source ends.
+class DALIPipelineAdapter(AnyDALIAdapter):
+    """Runs a pipeline for as many batches as its longest reader has, or until a source ends.
 
     A batch is what `run()` returns, a tuple of TensorLists. The reader's epoch is that of its
     shard, the last batch included, which the reader fills. Without a reader, and with a source
@@ -253,21 +150,15 @@ class DALIPipelineAdapter(UntimedAdapter):
 
 
 def _batches_in_an_epoch(pipeline: Any) -> int | None:
-    per_reader = {}
-    for name, meta in pipeline.reader_meta().items():
-        shard = math.ceil(meta["epoch_size"] / meta["number_of_shards"])
-        per_reader[name] = math.ceil(shard / pipeline.max_batch_size)
-    if len(set(per_reader.values())) > 1:
-        shown = ", ".join(f"{name} {batches}" for name, batches in per_reader.items())
-        raise UsageError(
-            f"the pipeline's readers differ in batches per epoch ({shown}): expected one length; "
-            "wrap a DALIGenericIterator with reader_name=, or a callable that yields pipe.run() "
-            "as often as your epoch has batches"
-        )
-    return next(iter(per_reader.values()), None)
+    """Those of the reader that has most; None without a reader."""
+    shards = (
+        math.ceil(meta["epoch_size"] / meta["number_of_shards"])
+        for meta in pipeline.reader_meta().values()
+    )
+    return max((math.ceil(shard / pipeline.max_batch_size) for shard in shards), default=None)
 
 
-class DALIDynamicAdapter(UntimedAdapter):
+class DALIDynamicAdapter(AnyDALIAdapter):
     """Calls `next_epoch()` of a reader for each epoch, and an ExternalSource for each batch.
 
     A reader's batches have the size that it was made with, `max_batch_size`; without one it
@@ -284,34 +175,29 @@ class DALIDynamicAdapter(UntimedAdapter):
         """The next epoch of a reader; a source until it raises StopIteration."""
         if hasattr(loader, "next_epoch"):
             return iter(loader.next_epoch())
-        if callable(loader):  # an ExternalSource
-            return _calls(loader, None)
-        return super().epoch(loader)  # neither a reader nor a source, but in its package
+        return _calls(loader, None)
 
     def samples(self, batch: Any) -> int | None:
         """The batch size of the first output; 1 for single samples."""
-        for output in self._outputs(batch):
-            return int(output.batch_size) if isinstance(output, self._dynamic.Batch) else 1
-        return super().samples(batch)
+        first = _outputs(batch)[0]
+        return int(first.batch_size) if isinstance(first, self._dynamic.Batch) else 1
 
     def nbytes(self, batch: Any) -> int | None:
         """Bytes of all outputs."""
         total = 0
-        for output in self._outputs(batch):
+        for output in _outputs(batch):
             shapes = output.shape if isinstance(output, self._dynamic.Batch) else [output.shape]
             total += int(output.dtype.bytes) * sum(map(math.prod, shapes))
-        return total or super().nbytes(batch)
+        return total
 
     def keep(self, batch: Any) -> Any:
         """Evaluated copies of all outputs, on their device."""
-        if not self._outputs(batch):
-            return super().keep(batch)
         if isinstance(batch, dict):
             return {name: self._owned(output) for name, output in batch.items()}
         return tuple(map(self._owned, batch)) if isinstance(batch, tuple) else self._owned(batch)
 
     def describe(self, loader: Any) -> LoaderInfo:
-        """A reader's batch size and queue, and its length where that is the same for all epochs."""
+        """A reader's batch size and queue."""
         info = super().describe(loader)
         if not hasattr(loader, "next_epoch"):
             return info
@@ -321,15 +207,7 @@ class DALIDynamicAdapter(UntimedAdapter):
             workers=1,  # a reader reads ahead in a thread of its own
             prefetch_depth=1 if ahead is None else ahead,
             batch_size=loader._batch_size,
-            length=_reader_length(loader),
         )
-
-    def _outputs(self, batch: Any) -> list[Any]:
-        """The Batches and Tensors of a batch; empty if it is of another kind."""
-        outputs = tuple(batch.values()) if isinstance(batch, dict) else batch
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        kinds = (self._dynamic.Batch, self._dynamic.Tensor)
-        return list(outputs) if all(isinstance(output, kinds) for output in outputs) else []
 
     def _owned(self, output: Any) -> Any:
         if isinstance(output, self._dynamic.Batch):
@@ -337,12 +215,7 @@ class DALIDynamicAdapter(UntimedAdapter):
         return self._dynamic.tensor(output).evaluate()
 
 
-def _reader_length(reader: Any) -> int | None:
-    """Batches of a reader's shard; None where epochs go on to other shards, or it has no size."""
-    meta = reader.get_metadata() if reader._batch_size else {}  # it fixes the size of batches
-    if not meta or (meta["number_of_shards"] > 1 and not meta["stick_to_shard"]):
-        return None
-    shard, shards, size = meta["shard_id"], meta["number_of_shards"], meta["epoch_size_padded"]
-    samples = size * (shard + 1) // shards - size * shard // shards
-    batches: int = math.ceil(samples / reader._batch_size)
-    return batches
+def _outputs(batch: Any) -> tuple[Any, ...]:
+    """The Batches and Tensors of a batch."""
+    outputs = tuple(batch.values()) if isinstance(batch, dict) else batch
+    return outputs if isinstance(outputs, tuple) else (outputs,)

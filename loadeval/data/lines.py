@@ -86,7 +86,7 @@ class LoaderInfo:
         setting_names: the user's names of settings, by loadeval's: `num_workers` (processes or
             threads), `prefetch_factor` (batches ready for each worker), `prefetch_depth` (batches
             ready altogether), `persistent_workers`, `pin_memory`, `concurrency` (items that one
-            operator works on at once), `num_shards` (what makes more shards of a dataset).
+            operator works on at once).
         shards: the shards of its dataset, each of which one worker reads.
         dataset_objects: in older logs only, as `dataset_object_bytes`.
         overrides: the settings that `loadeval run --set` gave it, by the user's names.

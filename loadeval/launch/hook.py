@@ -72,7 +72,7 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
     if adapter is None:
         watch = state.watched[name]
         for loader in (watch.classes or {}).get(name, ()):
-            _patch_loader(getattr(module, loader), watch)
+            _patch_loader(getattr(module, loader))
         return []
     watch = getattr(resolve_name(adapter), "watch", Watch())
     state.watched[name] = watch
@@ -81,7 +81,7 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
             # A class that it imports from elsewhere, such as deque, is not its own loader.
             is_own = f"{kind.__module__}.".startswith(f"{name}.")
             if is_own and callable(vars(kind).get("__iter__")):
-                _patch_loader(kind, watch)
+                _patch_loader(kind)
     declared = list(watch.classes or ())
     state.watched |= dict.fromkeys(declared, watch)
     return declared
@@ -115,7 +115,7 @@ def remove(one: OneLoader) -> None:
     _restore()
 
 
-def _patch_loader(kind: type, watch: Watch) -> None:
+def _patch_loader(kind: type) -> None:
     """Patch `kind`, its subclasses, and those that are defined later."""
     _patch_class(kind)
     original = vars(kind).get("__init_subclass__")
@@ -133,8 +133,6 @@ def _patch_loader(kind: type, watch: Watch) -> None:
     for subclass in below:
         _patch_class(subclass)
         below += type.__subclasses__(subclass)
-    for method, loader_for in watch.methods.items():
-        _replace(kind, method, _measured(kind, method, vars(kind)[method], loader_for))
 
 
 def _patch_class(kind: type) -> None:
@@ -142,7 +140,7 @@ def _patch_class(kind: type) -> None:
     is_outside = kind.__module__.startswith(tuple(state.declared("outside")))
     if not callable(original) or is_outside:
         return
-    _replace(kind, "__iter__", _measured(kind, "__iter__", original))
+    _replace(kind, "__iter__", _measured(kind, original))
     # A program's own constructor may warn of the line that calls it.
     if isinstance(make, FunctionType) and is_library(make.__code__.co_filename):
         _replace(kind, "__init__", _noted(make))
@@ -172,28 +170,24 @@ def _restore() -> None:
     state.replaced.clear()
 
 
-def _measured(
-    kind: type, name: str, original: Method, loader_for: Callable[[Any, Method], Any] | None = None
-) -> Method:
-    """A method of `kind` that begins an epoch, measured; `loader_for` as in Watch.methods."""
+def _measured(kind: type, original: Method) -> Method:
+    """The `__iter__` of `kind`, measured."""
 
     @wraps(original)
     def begin(self: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
         make = partial(original, self, *arguments, **options)
         # A subclass that calls this by super() is measured once, by its own method.
-        if next(base for base in type(self).__mro__ if name in vars(base)) is not kind:
+        if next(base for base in type(self).__mro__ if "__iter__" in vars(base)) is not kind:
             return make()
         callers = _callers(sys._getframe(1))  # noqa: SLF001 - nothing else shows the caller
-        # What a loader asks for, or who looks at one batch, is no epoch of the training.
-        if not callers.isdisjoint(("inside", "looks")):
+        if "inside" in callers:  # what a loader asks for is no epoch of the training
             return make()
         for one in sorted(state.ones, key=lambda one: one.loader() is not self):
             if one.serves(self):
                 return one.epoch(self, make)
         session, epoch = _session(), None
         if session is not None:
-            loader = self if loader_for is None else loader_for(self, make)
-            epoch = session.epoch(loader, make, evaluates="evaluations" in callers)
+            epoch = session.epoch(self, make, evaluates="evaluations" in callers)
         return make() if epoch is None else epoch
 
     return begin
@@ -202,15 +196,14 @@ def _measured(
 def _callers(frame: FrameType | None) -> set[str]:
     """What adapters declare of the functions on the stack, by the names of a Watch's attributes."""
     inside = tuple(f"{package}." for package in {"loadeval", *state.declared("inside")})
-    functions = {name: state.declared(name) for name in ("looks", "evaluations")}
+    evaluations = state.declared("evaluations")
     callers: set[str] = set()
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
         if f"{module}.".startswith(inside):
             callers.add("inside")
-        for name, known in functions.items():
-            if (module, frame.f_code.co_name) in known:
-                callers.add(name)
+        if (module, frame.f_code.co_name) in evaluations:
+            callers.add("evaluations")
         frame = frame.f_back
     return callers
 

@@ -217,17 +217,9 @@ def test_a_pipeline_that_was_started_is_not_timed() -> None:
     assert "was started before loadeval could look into it" in event.message
 
 
-def test_a_pipeline_of_another_process_says_so() -> None:
+def test_a_pipeline_of_another_process_is_not_timed() -> None:
     loader = run_pipeline_in_subprocess(source(range(4)).add_sink(2).get_config(), num_threads=1)
-    adapter = adapter_for(loader)
-    stages = adapter.stages(loader)
-    assert stages is not None
-    assert stages.take() == []
-    stages.begin(loader)(0)
-    (note,) = stages.take()
-    assert "it runs in another process" in getattr(note, "message", "")
-    assert stages.take() == []
-    stages.close()
+    assert adapter_for(loader).stages(loader) is None
 
 
 def test_another_version_of_spdl_is_said_to_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import threading
 import weakref
@@ -36,7 +35,7 @@ Pins = dict[int, tuple[int, int, int | None]]
 """Start and end of getting a batch, and nanoseconds of pinning it, by torch's number of it."""
 NOT_TORCHS = "the loader has an iterator of its own kind, into which loadeval cannot look"
 STARTED_BEFORE = (
-    "the loader's workers were started before the measurement, so what they do is not timed; "
+    "the loader's workers were started before the measurement, so its stages are not timed; "
     "create the LoaderEvaluator before the first epoch"
 )
 IN_A_THREAD = StageNote(
@@ -139,8 +138,6 @@ class WatchedIterator:
     def serve(self, epoch: Epoch) -> None:
         """The batches from now on are those of this epoch."""
         self.epoch = epoch
-        if self._looks:  # another evaluator of the loader may have looked in between
-            vars(self.alive()).update(self._hooks)
 
     def _draw(self, method: Callable[[Any], Any], iterator: Any) -> Any:
         """Draw indices, which are the next batch's."""
@@ -198,9 +195,8 @@ class WatchedIterator:
         raise NotImplementedError
 
     def _pause(self, iterator: Any) -> None:
-        for name, hook in self._hooks.items() if iterator is not None else ():
-            if vars(iterator).get(name) is hook:
-                del vars(iterator)[name]
+        for name in self._hooks if iterator is not None else ():
+            vars(iterator).pop(name, None)
 
     def _fail(self, why: str) -> None:
         """Stop looking, and say why."""
@@ -273,17 +269,16 @@ class InTraining(WatchedIterator):
 
 
 class WithWorkers(WatchedIterator):
-    """An iterator whose worker processes report by `channel`; None if they report nothing."""
+    """An iterator whose worker processes report by `channel`."""
 
-    def __init__(self, note: Note, channel: Channel | None) -> None:
+    def __init__(self, note: Note, channel: Channel) -> None:
         super().__init__(note)
         self._channel = channel
         self._first: Epoch | None = None
         self._starting = {"start_ns": 0, "starting_ns": 0}
-        self._not_started = set(range(0 if channel is None else channel.workers))
+        self._not_started = set(range(channel.workers))
         self._sent: dict[int, dict[str, int]] = {}
         self._received: dict[int, Record] = {}
-        self._unserved: list[Record] = []
         self._pins_of_queue: dict[int, Pins] = {}
 
     @contextmanager
@@ -300,10 +295,9 @@ class WithWorkers(WatchedIterator):
                 is_ours = threading.get_ident() == thread
                 return self._draw(next_index, iterator) if is_ours else next_index(iterator)
 
-            if self._channel is not None:
-                ours = WorkerInit(user, self._channel, counts_calls=counts_calls)
-                vars(loader)["worker_init_fn"] = ours  # past a __setattr__ that notes what is set
-                reduction.dump = timed_dump(dump, ours, self._sent)
+            ours = WorkerInit(user, self._channel, counts_calls=counts_calls)
+            vars(loader)["worker_init_fn"] = ours  # past a __setattr__ that notes what is set
+            reduction.dump = timed_dump(dump, ours, self._sent)
             pinning._pin_memory_loop = self._timed_pinning(loop)  # noqa: SLF001 - torch looks it up there
             kind._next_index = _next_index  # noqa: SLF001 - it has one
             start_ns = perf_counter_ns()
@@ -320,20 +314,19 @@ class WithWorkers(WatchedIterator):
 
         def timed_loop(incoming: Any, outgoing: Any, *args: Any) -> None:
             pins = self._pins_of_queue.setdefault(id(incoming), {})
+            start_ns = end_ns = 0
 
             def get(*args: Any, **kwargs: Any) -> Any:
+                nonlocal start_ns, end_ns
                 start_ns = perf_counter_ns()
                 got = incoming.get(*args, **kwargs)
-                if type(got[0]) is int:
-                    pins[got[0]] = start_ns, perf_counter_ns(), None
-                    pins.pop(got[0] - MOST_PINNED, None)
+                end_ns = perf_counter_ns()
                 return got
 
             def put(item: Any, *args: Any, **kwargs: Any) -> Any:
-                now_ns = perf_counter_ns()
-                if type(item[0]) is int and item[0] in pins:
-                    start_ns, end_ns, _ = pins[item[0]]
-                    pins[item[0]] = start_ns, end_ns, now_ns - end_ns
+                if type(item[0]) is int:
+                    pins[item[0]] = start_ns, end_ns, perf_counter_ns() - end_ns
+                    pins.pop(item[0] - MOST_PINNED, None)
                 return outgoing.put(item, *args, **kwargs)
 
             loop(SimpleNamespace(get=get), SimpleNamespace(put=put), *args)
@@ -370,8 +363,7 @@ class WithWorkers(WatchedIterator):
 
     def _receipt(self, idx: int, start_ns: int, end_ns: int) -> Record:
         """What is known of a batch when it has come, between these moments."""
-        channel = self._channel
-        known = None if channel is None else channel.take(channel.of_batch(idx), idx)
+        known = self._channel.take(self._channel.of_batch(idx), idx)
         start_ns, received_ns, pin_ns = self._pins.pop(idx, (start_ns, end_ns, None))
         if known is None:
             return {"received_ns": received_ns, "pin_ns": pin_ns}
@@ -386,29 +378,23 @@ class WithWorkers(WatchedIterator):
     def close(self) -> None:
         """See WatchedIterator."""
         super().close()
-        if self._channel is not None:
-            self._channel.state = CLOSED
-            self._unserved += self._channel.take_batches()
+        self._channel.state = CLOSED
 
     def _pause(self, iterator: Any) -> None:
         super()._pause(iterator)
-        if self._channel is not None:
-            self._channel.state = PAUSED
+        self._channel.state = PAUSED
 
     def _resume(self, iterator: Any) -> None:  # noqa: ARG002 - as of all
         self._received.clear()  # what was on its way has been given meanwhile
         self._pins.clear()
         self.index_ns = 0
-        if self._channel is not None:
-            self._unserved += self._channel.take_batches()
-            self._channel.state = LOOKING
+        self._channel.state = LOOKING
 
     def take(self) -> list[Measured]:
-        """How workers started, and lines of code of batches that came while nobody looked."""
-        unserved, self._unserved = self._unserved, []
-        taken: list[Measured] = [*code_samples(unserved)]
+        """How workers started."""
+        taken: list[Measured] = []
         channel, epoch = self._channel, self._first
-        if channel is None or epoch is None or epoch.number is None:
+        if epoch is None or epoch.number is None:
             return taken
         for worker in range(channel.workers):
             told = channel.take(channel.of_worker(worker)) or {"notes": []}
@@ -431,9 +417,7 @@ def timed_dump(
     """
 
     def timed(sent: Any, file: Any, *args: Any, **kwargs: Any) -> None:
-        is_worker = any(argument is ours for argument in getattr(sent, "_args", ()))
-        # Writing into a pipe waits for the worker.
-        if not is_worker or type(file) is not io.BytesIO:
+        if all(argument is not ours for argument in getattr(sent, "_args", ())):
             dump(sent, file, *args, **kwargs)
             return
         file.write(BEGIN_UNPICKLING)
@@ -486,9 +470,10 @@ class DataLoaderStages:
             if watched.alive() is kept and not watched.is_closed:
                 watched.serve(epoch)
                 return epoch.known
-        self._note(STARTED_BEFORE)
-        is_apart = loader.num_workers > 0
-        self._watch(WithWorkers(self._note, None) if is_apart else None, kept, epoch)
+        if loader.num_workers > 0:
+            self._note(STARTED_BEFORE)
+        else:
+            self._watch(None, kept, epoch)
         return epoch.known
 
     def make(self, loader: Any, epoch: Epoch) -> Any:
