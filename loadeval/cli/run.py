@@ -24,7 +24,7 @@ from loadeval.launch.folder import loaders_in, new_folder, trainings_in
 from loadeval.launch.loadeval_inject import REFUSED_MARK
 from loadeval.launch.settings import RunSettings, check, settings_in
 from loadeval.report import text
-from loadeval.report.blocks import Heading, Section, Table, Text
+from loadeval.report.blocks import Section, Table, Text
 from loadeval.report.build import Result
 from loadeval.report.report import Report, report_of_training
 from loadeval.words import printable
@@ -220,7 +220,7 @@ def tell(settings: RunSettings, folder: Path, code: int) -> None:
         named, head = replace(report, paths=(place,)), list[Section]()
         if len(trainings) > 1:
             title = f"Training {number} of {len(trainings)}: {logs[0].name}"
-            head.append(Section("", [Heading(title)], priority=0))
+            head.append(Section(title, priority=0))
             named = replace(report, paths=tuple(place / log.name for log in logs))
         shown = [*head, *named.sections(named.commands())]
         text.show(shown, file=sys.stderr, height=SCREEN_LINES)

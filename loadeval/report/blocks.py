@@ -39,13 +39,6 @@ Cell = str | Number
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
-    """A title within a section."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Text:
     """A paragraph, an entry of a list, a caution, a note in small print, or a command to type."""
 
@@ -123,7 +116,7 @@ class Findings:
     found: Sequence[FindingText]
 
 
-Block = Heading | Text | Facts | Table | Bars | Chart | Findings
+Block = Text | Facts | Table | Bars | Chart | Findings
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from loadeval.report.blocks import (
     Facts,
     Findings,
     FindingText,
-    Heading,
     Number,
     Section,
     Table,
@@ -134,8 +133,8 @@ def _of_section(section: Section, width: int, ascii_only: bool) -> list[Line]:
     elif section.title:
         found += _paragraph(section.title, width, "bold")
     for before, block in zip([None, *blocks], blocks, strict=False):
-        is_apart = isinstance(block, Heading | Table | Facts)
-        if is_apart and before is not None and not isinstance(before, Heading | Text):
+        is_apart = isinstance(block, Table | Facts)
+        if is_apart and before is not None and not isinstance(before, Text):
             found.append(Line())
         found += _of_block(block, width, ascii_only)
     return found
@@ -144,8 +143,6 @@ def _of_section(section: Section, width: int, ascii_only: bool) -> list[Line]:
 def _of_block(block: Block, width: int, ascii_only: bool) -> list[Line]:
     found: list[Line] = []
     match block:
-        case Heading():
-            found = _paragraph(block.text, width, "bold")
         case Text(kind="command"):
             found = [Line(printable(block.text))]
         case Text():

@@ -13,7 +13,6 @@ from loadeval.report.blocks import (
     Facts,
     Findings,
     FindingText,
-    Heading,
     Number,
     Section,
     Table,
@@ -357,7 +356,6 @@ def report() -> list[Section]:
             "Inside the loader",
             [
                 stages(),
-                Heading("Lines of code"),
                 Table(
                     ("line of code", "share", "blocked"),
                     [

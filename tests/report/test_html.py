@@ -19,7 +19,6 @@ from loadeval.report.blocks import (
     Facts,
     Findings,
     FindingText,
-    Heading,
     Number,
     Section,
     Table,
@@ -85,7 +84,6 @@ def hostile(text: str) -> list[Section]:
         Section(
             text,
             [
-                Heading(text),
                 *(Text(text, kind) for kind in ("plain", "entry", "caution", "note", "command")),
                 Table((text, text), [(text, number), (text, text)], text, folded=True),
                 Bars([(text, {text: 1.0})], text),

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from loadeval.report import text
-from loadeval.report.blocks import Bars, Facts, Heading, Number, Section, Table, Text
+from loadeval.report.blocks import Bars, Facts, Number, Section, Table, Text
 from tests.report import sample
 from tests.whole_outputs import trimmed
 
@@ -152,7 +152,6 @@ def test_text_of_a_run_steers_nothing() -> None:
         Section(
             evil,
             [
-                Heading(evil),
                 Text(evil),
                 Text(evil, "command"),
                 Facts([(evil, evil)]),
