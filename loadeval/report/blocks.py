@@ -70,13 +70,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Labelled bars on one scale, of parts that add up; a part's name is one of the palette's.
+    """Labelled bars on one scale, of durations that add up, under the names of the palette.
 
     In a figure they have a title, and a caption that `says` what they show.
     """
 
     rows: Sequence[tuple[str, Mapping[str, float]]]
-    unit: str = "duration"
     title: str = ""
     says: str = ""
 

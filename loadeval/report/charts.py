@@ -311,13 +311,13 @@ def time_per_batch(figure: Figure | SubFigure, bars: Bars) -> float:
         total, drawn = sum(parts.values()), []
         for name, value in parts.items():
             if value > 0:
-                says = f"{name} {worded(value, bars.unit)}"
+                says = f"{name} {duration(value)}"
                 of = f"{row}: {says}, {share(value / (total or 1.0))}"
                 drawn.append(Part(value, name, of))
                 entries.setdefault(name, _patch(name, says))
-        groups[row] = [Bar(drawn, worded(total, bars.unit))]
+        groups[row] = [Bar(drawn, duration(total))]
     _legend(axes, [*entries.values()])
-    _bars(axes, groups, bars.unit, "time per batch")
+    _bars(axes, groups, "duration", "time per batch")
     return height
 
 

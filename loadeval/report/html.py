@@ -27,7 +27,7 @@ from markupsafe import Markup
 from loadeval.report.blocks import Cell, Chart, Number, Section
 from loadeval.report.charts import inline_svg
 from loadeval.report.palette import DARK, LIGHT, css_variables
-from loadeval.words import printable, share, shortened, worded
+from loadeval.words import duration, printable, share, shortened, worded
 
 LONGEST_TEXT = 5_000
 """Characters of one text that are shown: a run's names may be of any length."""
@@ -64,7 +64,7 @@ def page(sections: Sequence[Section], about: str) -> str:
         about=about,
         drawn=drawn,
         share=share,
-        worded=worded,
+        duration=duration,
         script_hash=digest,
         light=Markup(css_variables(LIGHT)),  # noqa: S704 - ours
         dark=Markup(css_variables(DARK)),  # noqa: S704 - ours

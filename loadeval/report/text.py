@@ -30,7 +30,7 @@ from loadeval.report.blocks import (
     Text,
 )
 from loadeval.report.palette import DARK
-from loadeval.words import printable, whole_share, worded
+from loadeval.words import duration, printable, whole_share, worded
 
 WIDTH = 80
 """Columns of a file's lines, and of a terminal's where it does not say."""
@@ -257,7 +257,7 @@ def _bars(block: Bars, width: int, glyphs: str) -> list[Line]:
     }
     labels = [printable(label) for label, _ in block.rows]
     totals = [sum(parts.values()) for _, parts in block.rows]
-    in_words = [worded(total, block.unit) for total in totals]
+    in_words = list(map(duration, totals))
     label_width = max(map(cell_len, labels), default=0)
     room = width - label_width - max(map(len, in_words), default=0) - 2 * GAP
     # A part that is there takes a column, however short it is.
@@ -280,7 +280,7 @@ def _bars(block: Bars, width: int, glyphs: str) -> list[Line]:
         glyph, color = look[name]
         value = next(parts[name] for _, parts in block.rows if name in parts)
         part = "" if whole is None else f" ({whole_share(value / whole)})"
-        said = f" {printable(name)} {worded(value, block.unit)}{part}"
+        said = f" {printable(name)} {duration(value)}{part}"
         entry = Line.assemble((glyph, color), said)
         if legend and legend.cell_len + 3 + entry.cell_len > width:
             found.append(legend)

@@ -86,7 +86,7 @@ def hostile(text: str) -> list[Section]:
             [
                 *(Text(text, kind) for kind in ("plain", "entry", "caution", "note", "command")),
                 Table((text, text), [(text, number), (text, text)], text, folded=True),
-                Bars([(text, {text: 1.0})], text),
+                Bars([(text, {text: 1.0})]),
                 replace(chart, title=text, says=text, unit=text, tables={"bars": bars}),
                 Findings([finding]),
             ],
