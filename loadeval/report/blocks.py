@@ -48,10 +48,9 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Labels, and what belongs to each; `large` ones are the figures to see first."""
+    """Labels, and what belongs to each."""
 
     rows: Sequence[tuple[str, Cell]]
-    large: bool = False
 
 
 @dataclass(frozen=True, slots=True)

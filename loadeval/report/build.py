@@ -335,8 +335,7 @@ def job_sections(job: Job, r: Result) -> list[Section]:
     """The ranks of a job, of whose run `r` tells: who keeps the others waiting comes first."""
     top, *rest = sections(r)
     if r.gap.ideal is None:
-        together = Number(r.throughput.get("real"), f"{r.unit}/s")
-        top = Section(job.headline, [Facts([("together", together)], large=True)], priority=1)
+        top = Section(job.headline, priority=1)
     of_all = f" of {job.world_size}" if len(job.ranks) < job.world_size else ""
     ranks, steps = counted(len(job.ranks), "rank"), counted(job.steps, "batch", "batches")
     measured = (
@@ -442,20 +441,11 @@ def _beside_each_other(
 
 
 def headline(r: Result) -> Section:
-    """The verdict and the figures to see first."""
-    g, says = r.gap, r.verdict.headline
-    now = ("now", Number(r.throughput.get("real"), f"{r.unit}/s"))
-    if g.ideal is not None:
-        figures = [
-            ("speed-up if loading were free", _x(g.speedup)),
-            ("of the time lost", _part(g.lost_share)),
-            now,
-            ("with free loading", Number(r.throughput.get("ideal"), f"{r.unit}/s")),
-        ]
+    """The verdict; of loading alone how long it is waited for."""
+    g = r.gap
+    if g.ideal is not None or g.real is None or g.waiting is None:
         remedy = r.verdict.remedy if r.verdict.level == "inconclusive" else ""
-        return _section(says, Text(remedy), Facts(figures, large=True), priority=1)
-    if g.real is None or g.waiting is None:
-        return _section(says, Text(r.verdict.remedy), priority=1)
+        return _section(r.verdict.headline, Text(remedy), priority=1)
     whole, starts = (g.whole or g.real).value, max(g.share("epoch starts"), 0.0)
     title = f"Training waited for batches {share(g.waiting.value / whole + starts)} of the time"
     if starts >= MATTERS:
@@ -463,7 +453,7 @@ def headline(r: Result) -> Section:
     if "real" in r.throughput:
         title += f", at {worded(r.throughput['real'], f'{r.unit}/s')}"
     cost = Text("What that costs needs ideal loading beside it: loadeval diagnose -- COMMAND")
-    return _section(title, cost, Facts([now], large=True), priority=1)
+    return Section(title, [cost], priority=1)
 
 
 def batch_time(r: Result) -> Section:

@@ -106,7 +106,7 @@ def lines(
 
 
 def _in_brief(section: Section, most: int) -> Section:
-    """A section as a screen has it: a line for each finding, and without what others say."""
+    """A section as a screen has it: a line for each finding."""
     blocks = list[Block]()
     for block in section.blocks:
         if isinstance(block, Findings):
@@ -116,7 +116,7 @@ def _in_brief(section: Section, most: int) -> Section:
             blocks.append(Table((), rows[:most]))
             if len(rows) > most:
                 blocks.append(Text(f"and {len(rows) - most} more"))
-        elif not (isinstance(block, Facts) and block.large):  # a verdict and its bars say them
+        else:
             blocks.append(block)
     says_itself = section.priority != 1 and blocks and isinstance(blocks[0], Bars | Text)
     return Section("" if says_itself else section.title, blocks)

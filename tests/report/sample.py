@@ -47,17 +47,7 @@ SPEEDUP = times(2.28, 2.22, 2.33)
 HEADLINE = Section(
     "Data loading is the bottleneck: training would be 2.28x [2.22x, 2.33x] as fast if loading "
     "were free.",
-    [
-        Facts(
-            [
-                ("speed-up if loading were free", SPEEDUP),
-                ("time lost", share(0.56, 0.549, 0.571)),
-                ("throughput", Number(Estimate(727.0, 701.0, 753.0), "images/s")),
-                ("loader alone", Number(None, "images/s")),
-            ],
-            large=True,
-        )
-    ],
+    priority=1,
 )
 BATCH = Section(
     "A batch's time",
@@ -302,7 +292,7 @@ def every_chart() -> list[Chart | Bars]:
 
 def report() -> list[Section]:
     return [
-        Section(HEADLINE.title, HEADLINE.blocks, 1),
+        HEADLINE,
         BATCH,
         TO_DO,
         WHY,

@@ -80,7 +80,7 @@ def hostile(text: str) -> list[Section]:
     chart = sample.backends()
     bars = chart.tables["bars"].replace(row=[text] * 9)
     return [
-        Section(text, [Facts([(text, text)], large=True)]),
+        Section(text, [Facts([(text, text)])]),
         Section(
             text,
             [
