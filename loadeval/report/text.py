@@ -48,7 +48,7 @@ GAP = 2
 """Columns between those of a table."""
 NARROWEST, NARROWEST_NAME = 16, 24
 """Columns to which text in a table is wrapped, and names of rows are, at least."""
-BLOCKS, ASCII_BLOCKS = "█░▓▒", "#.+="
+BLOCKS = "█░▓▒"
 """What the parts of a bar are drawn with, in their order."""
 KEPT = "\ue000"
 """Stands for a space that no line ends at; `printable` lets none of it in."""
@@ -67,24 +67,19 @@ def show(
     console = Console(file=file, highlight=False, markup=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDTH
-    ascii_only = console.options.ascii_only
-    for line in lines(sections, console.width, height=height, ascii_only=ascii_only):
+    for line in lines(sections, console.width, height=height):
         console.print(line, no_wrap=True, overflow="ignore", crop=False)
 
 
 def lines(
-    sections: Sequence[Section],
-    width: int = WIDTH,
-    *,
-    height: int | None = None,
-    ascii_only: bool = False,
+    sections: Sequence[Section], width: int = WIDTH, *, height: int | None = None
 ) -> list[Line]:
     """The sections in lines of `width`; with a `height`, those of a priority that fit in it.
 
     Of these the first is always there, and findings have a line each.
     """
     if height is None:
-        every = [_of_section(section, width, ascii_only) for section in sections]
+        every = [_of_section(section, width) for section in sections]
     else:
         every = [[] for _ in sections]
         by_priority = [
@@ -97,7 +92,7 @@ def lines(
             blocks = sections[at].blocks
             found = sum(len(block.found) for block in blocks if isinstance(block, Findings))
             for most in range(max(found, 1), 0, -1):
-                drawn = _of_section(_in_brief(sections[at], most), width, ascii_only)
+                drawn = _of_section(_in_brief(sections[at], most), width)
                 if drawn and (len(drawn) < left or not any(every)):
                     every[at] = drawn
                     left -= len(drawn) + 1
@@ -122,7 +117,7 @@ def _in_brief(section: Section, most: int) -> Section:
     return Section("" if says_itself else section.title, blocks)
 
 
-def _of_section(section: Section, width: int, ascii_only: bool) -> list[Line]:
+def _of_section(section: Section, width: int) -> list[Line]:
     # What a chart shows is in a table of its section.
     blocks = [block for block in section.blocks if not isinstance(block, Chart)]
     found: list[Line] = []
@@ -136,11 +131,11 @@ def _of_section(section: Section, width: int, ascii_only: bool) -> list[Line]:
         is_apart = isinstance(block, Table | Facts)
         if is_apart and before is not None and not isinstance(before, Text):
             found.append(Line())
-        found += _of_block(block, width, ascii_only)
+        found += _of_block(block, width)
     return found
 
 
-def _of_block(block: Block, width: int, ascii_only: bool) -> list[Line]:
+def _of_block(block: Block, width: int) -> list[Line]:
     found: list[Line] = []
     match block:
         case Text(kind="command"):
@@ -154,7 +149,7 @@ def _of_block(block: Block, width: int, ascii_only: bool) -> list[Line]:
             caption = _paragraph(block.caption, width, "bold") if block.caption else []
             found = caption + _table(block.head, block.rows, width)
         case Bars():
-            found = _bars(block, width, ASCII_BLOCKS if ascii_only else BLOCKS)
+            found = _bars(block, width)
         case Findings():
             for at, finding in enumerate(block.found, 1):
                 found += [*([Line()] if found else []), *_finding(at, finding, width)]
@@ -248,11 +243,11 @@ def _wrapped_cell(text: str, room: int) -> list[str]:
     return [indent + line for line in wrapped(text, room - len(indent))]
 
 
-def _bars(block: Bars, width: int, glyphs: str) -> list[Line]:
+def _bars(block: Bars, width: int) -> list[Line]:
     """Each bar with its total, and below them what their parts are."""
     names = list(dict.fromkeys(name for _, parts in block.rows for name in parts))
     look = {
-        name: (glyphs[at % len(glyphs)], DARK.get(name.replace(" ", "_"), "default"))
+        name: (BLOCKS[at % len(BLOCKS)], DARK.get(name.replace(" ", "_"), "default"))
         for at, name in enumerate(names)
     }
     labels = [printable(label) for label, _ in block.rows]
