@@ -37,6 +37,8 @@ WIDTH = 80
 LONGEST_LINE = 100
 """Columns of a sentence's lines: longer ones are hard to read, however wide the terminal is."""
 LONGEST_BAR = 72
+MOST_FINDINGS = 10
+"""On a screen."""
 LOOKS = {
     "plain": ("", ""),
     "entry": ("- ", ""),
@@ -89,9 +91,7 @@ def lines(
         ]
         left = height + 1
         for _, at in sorted(by_priority):
-            blocks = sections[at].blocks
-            found = sum(len(block.found) for block in blocks if isinstance(block, Findings))
-            for most in range(max(found, 1), 0, -1):
+            for most in range(MOST_FINDINGS, 0, -1):
                 drawn = _of_section(_in_brief(sections[at], most), width)
                 if drawn and (len(drawn) < left or not any(every)):
                     every[at] = drawn
@@ -105,12 +105,9 @@ def _in_brief(section: Section, most: int) -> Section:
     blocks = list[Block]()
     for block in section.blocks:
         if isinstance(block, Findings):
-            rows: list[tuple[str, ...]] = [_in_short(finding) for finding in block.found]
-            if not any(row[0] for row in rows):
-                rows = [row[1:] for row in rows]
-            blocks.append(Table((), rows[:most]))
-            if len(rows) > most:
-                blocks.append(Text(f"and {len(rows) - most} more"))
+            blocks.append(Table((), [_in_short(finding) for finding in block.found[:most]]))
+            if len(block.found) > most:
+                blocks.append(Text(f"and {len(block.found) - most} more"))
         else:
             blocks.append(block)
     says_itself = section.priority != 1 and blocks and isinstance(blocks[0], Bars | Text)
