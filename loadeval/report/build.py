@@ -71,8 +71,6 @@ SEVERAL = ("the CPUs", "the workers", "the starts of epochs")
 """Limits of training that are more than one thing."""
 LEAST_GAIN = 0.005
 """A part of a batch's time that is negative by a smaller share of it is not shown."""
-COUNTS_NOT = 2
-"""The arm, in a chart, of batches that do not count."""
 SERIES = {"real": "real", "ideal": "ideal", "loader_only": "loader"}
 """The colours of what throughput is known of."""
 
@@ -749,17 +747,14 @@ def timeline(r: Result) -> Section:
 
 def _waits_chart(r: Result, arm: Arm) -> Chart:
     run = r.runs[arm]
-    arms = np.full(len(run.steps), COUNTS_NOT)
-    for code, name in enumerate(ARMS):
-        arms[steady(run, name)] = code
-    is_outlier = np.zeros(len(arms), np.bool_)
+    is_outlier = np.zeros(len(run.steps), np.bool_)
     readings = {}
     if run is r.run:
         is_outlier[r.outliers.row] = True
         readings = {key: read for key, read in run.readings.items() if key[0] != THREADS}
-    batches, marked = counted(len(arms), "batch", "batches"), counted(sum(is_outlier), "outlier")
-    says = f"The wait for each of {batches}, {marked} marked"
-    tables = {"batches": run.steps.replace(arm=arms, outlier=is_outlier)}
+    batches = counted(len(run.steps), "batch", "batches")
+    says = f"The wait for each of {batches}, {counted(sum(is_outlier), 'outlier')} marked"
+    tables = {"batches": run.steps.replace(outlier=is_outlier)}
     title = "Waits" if r.ideal is None else f"Waits, {arm}"
     return Chart("waits", title, says, tables, "duration", readings)
 

@@ -357,8 +357,8 @@ def _bars(axes: Axes, groups: Mapping[str, Sequence[Bar]], unit: str, title: str
 def waits(figure: Figure | SubFigure, chart: Chart) -> float:
     """The wait for each batch over the run, with outliers and epoch starts; and what was read then.
 
-    `batches` are a run's steps, with `arm` (0 real, 1 ideal, 2 neither counts) and `outlier`. Those
-    whose times are not known stand by their numbers. Readings have a panel for each quantity.
+    `batches` are a run's steps, with `outlier`. Those whose times are not known stand by their
+    numbers. Readings have a panel for each quantity.
     """
     table = chart.tables["batches"]
     is_timed = bool((table.request_ns != UNKNOWN).all())
@@ -375,7 +375,6 @@ def waits(figure: Figure | SubFigure, chart: Chart) -> float:
     kinds = {
         "real": usual & (table.arm == 0),
         "ideal": usual & (table.arm == 1),
-        "not_counted": usual & (table.arm > 1),
         "outlier": outlier,
         "epoch_start": starts,
     }
@@ -384,7 +383,7 @@ def waits(figure: Figure | SubFigure, chart: Chart) -> float:
         rows, name = np.flatnonzero(which), legend(kind)
         if not len(rows):
             continue
-        is_dot = kind in {"real", "ideal", "not_counted"}
+        is_dot = kind in {"real", "ideal"}
         kept = rows[extremes(table.wait_ns[rows], 150 if is_dot else 50)]
         look: Look = {"marker": "^" if kind == "epoch_start" else "o", "markersize": 8}
         look |= {"markerfacecolor": "none", "mew": 1.6, "label": counted(len(rows), name)}

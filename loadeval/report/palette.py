@@ -26,7 +26,6 @@ _NAMED = {
     "epoch_starts": ("#107c88", "#23929f"),
     "epoch_start": ("#c04a00", "#d4713a"),
     "outlier": ("#1c1b19", "#eceae6"),
-    "not_counted": ("#8f8b84", "#85837d"),
     "indices": ("#3f9e78", "#1f9773"),
     "fetch": ("#2f8ccb", "#2f8ccb"),
     "collate": ("#c26aa3", "#bd6299"),

@@ -182,8 +182,7 @@ def waits(count: int = 384, epoch: int = 32) -> Chart:
     """Real and ideal blocks in turn, an epoch start in each epoch, and a few outliers."""
     random = np.random.default_rng(7)
     batch = np.arange(count) % epoch
-    arm = (np.arange(count) // 13) % 3
-    arm = np.where((np.arange(count) % 13) < 2, 2, arm.clip(0, 1))
+    arm = ((np.arange(count) // 13) % 3).clip(0, 1)
     wait_ns = np.where(arm == 1, 5e3, random.choice([2, 40], count) * MS * random.random(count))
     wait_ns = np.where(batch == 0, 133 * MS, wait_ns)
     outlier = np.zeros(count, dtype=np.bool_)
