@@ -202,9 +202,8 @@ def _drawn(figure: Figure | SubFigure, chart: Chart | Bars) -> float:
 
 def _written(figure: Figure, width: float, height: float, kind: str, paper: str) -> bytes:
     figure.set_size_inches(width / POINTS_PER_INCH, height / POINTS_PER_INCH)
-    undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
     made = io.BytesIO()
-    figure.savefig(made, format=kind, dpi=DOTS_PER_INCH, facecolor=paper, metadata=undated)
+    figure.savefig(made, format=kind, dpi=DOTS_PER_INCH, facecolor=paper)
     return made.getvalue()
 
 

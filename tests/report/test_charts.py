@@ -196,13 +196,9 @@ def test_names_are_drawn_as_they_are(name: str) -> None:
     [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")],
 )
 def test_a_figure_of_charts(extension: str, beginning: bytes, tmp_path: Path) -> None:
-    """The same again is the same file."""
-    figures = [tmp_path / f"{name}.{extension}" for name in "ab"]
-    for path in figures:
-        charts.save(path, "A headline", [sample.time_per_batch(), sample.stages()], ["A note."])
-    one, other = (path.read_bytes() for path in figures)
-    assert one.startswith(beginning)
-    assert one == other
+    path = tmp_path / f"figure.{extension}"
+    charts.save(path, "A headline", [sample.time_per_batch(), sample.stages()], ["A note."])
+    assert path.read_bytes().startswith(beginning)
 
 
 def test_a_figure_has_the_words_of_its_charts(tmp_path: Path) -> None:
