@@ -521,8 +521,7 @@ def worker_curve(figure: Figure | SubFigure, chart: Chart) -> float:
     """Throughput by number of workers: measured, and predicted with its range.
 
     `measured`, `predicted` and `chosen`, a prediction under other settings, have `workers`,
-    `value`, `low` and `high`; `marks` has `workers` and a `label` for a line there. The latter two
-    may be missing.
+    `value`, `low` and `high`. The last one may be missing.
     """
     height, tables = 270.0 + LEGEND + BELOW, chart.tables
     (axes,) = _axes(figure, height)
@@ -554,10 +553,6 @@ def worker_curve(figure: Figure | SubFigure, chart: Chart) -> float:
             for count, value, low, high in zip(*columns, strict=True)
         ]
         _titled(dots, titles)
-    if marks := tables.get("marks"):
-        for at, label in zip(marks.workers.tolist(), marks.label.tolist(), strict=True):
-            if at <= workers.max():  # else it would squeeze the curve
-                axes.axvline(at, color=FAINT, linewidth=1.2, linestyle=(0, (2, 3)), label=label)
     _legend(axes, axes.get_legend_handles_labels()[0])
     axes.set_xlabel("workers")
     axes.set_ylabel(drawable(chart.unit, LONGEST_LABEL))

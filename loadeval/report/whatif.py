@@ -127,9 +127,6 @@ def worker_curve(model: Model, every: Sequence[WhatIf], chosen: WhatIf | None = 
     tables = {"measured": points([predicted(model)]), "predicted": points(every)}
     if chosen is not None:
         tables["chosen"] = points([chosen])
-    there = model.settings["cpus"]
-    if there is not None:
-        tables["marks"] = Columns({"workers": [there], "label": [cpus(there)]})
     says = f"In {model.unit} per second, over whole epochs. {_cpus_there(model)}"
     title = "Throughput by number of workers"
     return Chart("worker curve", title, says.rstrip(), tables, f"{model.unit}/s")

@@ -272,7 +272,6 @@ def worker_curve() -> Chart:
                     "high": predicted * 1.08,
                 }
             ),
-            "marks": Columns({"workers": [4], "label": ["4 CPUs"]}),
         },
         unit="images/s",
     )
