@@ -72,7 +72,7 @@ def whatif(  # noqa: PLR0913 - an option for each setting
                 faster=parts,
             )
         if output is not None:
-            plot_worker_curve(model, output, asked)
+            plot_worker_curve(model, output)
     if as_json:
         print_json(plain(whatif_as_dict(model, asked)))
         return

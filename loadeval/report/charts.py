@@ -520,34 +520,27 @@ def _lanes(axes: Axes, lanes: Sequence[int], batches: Columns, steps: Columns) -
 def worker_curve(figure: Figure | SubFigure, chart: Chart) -> float:
     """Throughput by number of workers: measured, and predicted with its range.
 
-    `measured`, `predicted` and `chosen`, a prediction under other settings, have `workers`,
-    `value`, `low` and `high`. The last one may be missing.
+    `measured` and `predicted` have `workers`, `value`, `low` and `high`.
     """
     height, tables = 270.0 + LEGEND + BELOW, chart.tables
     (axes,) = _axes(figure, height)
-    predicted, blue = tables["predicted"], LIGHT["waiting"]
-    workers = predicted.workers
-    axes.plot(workers, predicted.value, color=blue, ls=DASHED, lw=2, label="predicted")
-    area = axes.fill_between(workers, predicted.low, predicted.high, color=blue, alpha=0.22, lw=0)
-    area.set_label("predicted range")
-    for kind, says, color, marker in (
-        ("predicted", "", blue, "o"),
-        ("chosen", "what if", LIGHT["contention"], "D"),
-        ("measured", "measured, 95% CI", LIGHT["real"], "o"),
-    ):
-        if kind not in tables:
-            continue
+    predicted, measured, color = tables["predicted"], tables["measured"], LIGHT["waiting"]
+    ends = predicted.workers, predicted.low, predicted.high
+    axes.fill_between(*ends, color=color, alpha=0.22, lw=0, label="predicted range")
+    axes.plot(predicted.workers, predicted.value, color=color, ls=DASHED, lw=2)
+    axes.vlines(measured.workers, measured.low, measured.high, INK, linewidth=2)
+    looks: dict[str, Look] = {
+        "predicted": {"color": color, "markerfacecolor": PAPER, "mew": 2},
+        "measured": {"color": LIGHT["real"]},
+    }
+    for kind, look in looks.items():
         table = tables[kind]
-        look: Look = {"color": color, "marker": marker, "markersize": 8, "ls": "", "zorder": 3}
-        if kind == "predicted":
-            look |= {"markerfacecolor": PAPER, "mew": 2}
-        else:
-            whisker = INK if kind == "measured" else color
-            axes.vlines(table.workers, table.low, table.high, whisker, linewidth=2)
-        (dots,) = axes.plot(table.workers, table.value, label=says, **look)
+        (dots,) = axes.plot(
+            table.workers, table.value, "o", markersize=8, zorder=3, label=kind, **look
+        )
         columns = (table[name].tolist() for name in ("workers", "value", "low", "high"))
         titles = [
-            f"{counted(count, 'worker')}, {says if kind == 'chosen' else kind}: "
+            f"{counted(count, 'worker')}, {kind}: "
             + worded(value, chart.unit)
             + ("" if math.isnan(low + high) else f" [{low:,.0f}, {high:,.0f}]")
             for count, value, low, high in zip(*columns, strict=True)

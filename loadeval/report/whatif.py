@@ -83,18 +83,13 @@ def enough(model: Model) -> WhatIf:
     return predicted(model, model.with_workers(model.best_workers()))
 
 
-def plot_worker_curve(
-    model: Model,
-    output: str | os.PathLike[str] = "whatif.png",
-    chosen: WhatIf | None = None,
-) -> Path:
+def plot_worker_curve(model: Model, output: str | os.PathLike[str] = "whatif.png") -> Path:
     """Draw throughput against the number of workers; returns the path of the figure written.
 
     Args:
         model: the model of a run: `Model.of(read_run("run.jsonl"))`.
         output: where the figure goes, replacing what is there: a PNG, an SVG or a PDF by its
             extension.
-        chosen: what `whatif` predicted under some settings, which is marked.
 
     Raises:
         UsageError: `output` has another extension or cannot be written.
@@ -102,14 +97,12 @@ def plot_worker_curve(
     from loadeval.report import charts  # noqa: PLC0415 - matplotlib takes a second to import
 
     every, path = by_workers(model), Path(output)
-    assumed = _assumed(every if chosen is None else [*every, chosen])
-    headline = _headline(model) if chosen is None else _says(model, chosen)
-    notes = [BRACKETS, *(["Assumed: " + " ".join(assumed)] if assumed else [])]
-    charts.save(path, headline, [worker_curve(model, every, chosen)], notes)
+    notes = [BRACKETS, " ".join(["Assumed:", *_assumed(every)])]
+    charts.save(path, _headline(model), [worker_curve(model, every)], notes)
     return path
 
 
-def worker_curve(model: Model, every: Sequence[WhatIf], chosen: WhatIf | None = None) -> Chart:
+def worker_curve(model: Model, every: Sequence[WhatIf]) -> Chart:
     """The chart of throughput against the number of workers."""
 
     def points(shown: Sequence[WhatIf]) -> Columns:
@@ -125,8 +118,6 @@ def worker_curve(model: Model, every: Sequence[WhatIf], chosen: WhatIf | None = 
         )
 
     tables = {"measured": points([predicted(model)]), "predicted": points(every)}
-    if chosen is not None:
-        tables["chosen"] = points([chosen])
     says = f"In {model.unit} per second, over whole epochs. {_cpus_there(model)}"
     title = "Throughput by number of workers"
     return Chart("worker curve", title, says.rstrip(), tables, f"{model.unit}/s")
