@@ -104,19 +104,9 @@ def test_what_there_is_too_little_memory_for(tmp_path: Path) -> None:
     assert f"Caution: {short}" in " ".join(out.split())
 
 
-def test_of_a_folder_the_rank_is_predicted_that_was_last(tmp_path: Path) -> None:
-    """This is said beside it."""
-    (folder,) = laid_out("ranks-alternate", tmp_path)
-    code, out, err = run(folder)
-    assert (code, out) == (0, run(f"{folder}/rank1.jsonl")[1])
-    assert err == (
-        "Predicted for rank 1, for which the others wait most. "
-        "Throughput is that of this rank alone.\n"
-    )
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    Path(folder, "rank1.jsonl").rename(alone / "rank1.jsonl")
-    assert run(alone) == (0, out, "")
+def test_of_a_folder_its_only_log_is_predicted(tmp_path: Path) -> None:
+    (log,) = laid_out("slow-transform", tmp_path)
+    assert run(".") == run(log)
 
 
 def test_the_curve_is_drawn_too(tmp_path: Path) -> None:
@@ -145,10 +135,7 @@ REFUSED = {
         "loading, so nothing can be predicted from it; record one that does: "
         "loadeval diagnose -- COMMAND"
     ),
-    ("log-and-replay",): (
-        ". has 2 run logs, which are not of the ranks of one job; expected one for each rank; give "
-        "those to look at by name"
-    ),
+    ("log-and-replay",): (". has 2 run logs; give one, such as log.jsonl"),
 }
 
 
