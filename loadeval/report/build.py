@@ -187,10 +187,9 @@ def backends_sections(
     unit, rates = unit_of(list(runs.values())), rates_of(backends)
     ranked = {name: backends[name] for name in rates}
     beside_fastest = [pair for pair in differences(runs) if pair.one == next(iter(ranked))]
-    others = beside_fastest if len(beside_fastest) > 1 else []
-    title = "No backend was measured"
+    title, others = "No backend was measured", list[str]()
     if beside_fastest:
-        title = _fastest(beside_fastest)
+        title, *others = map(_difference, beside_fastest)
     elif ranked:
         name, r = next(iter(ranked.items()))
         title = f"{name}: {r.verdict.headline}"
@@ -225,7 +224,7 @@ def backends_sections(
             title,
             Table((f"{unit}/s", "real", "ideal", "loader alone"), speeds),
             Table(("backend", "free loading", "lost", "memory", "verdict"), gains),
-            *_texts(f"{_difference(pair)}." for pair in others),
+            *_texts(f"{other}." for other in others),
             *_texts((f"{name} failed: {error}" for name, error in failed.items()), "caution"),
             _beside_each_other("Backends", says, bars, f"{unit}/s"),
             priority=1,
@@ -241,19 +240,6 @@ def rates_of(backends: Mapping[str, Result]) -> dict[str, Mapping[str, Estimate]
     rates = {name: throughput(r.gap, by_sample) for name, r in backends.items()}
     ranked = sorted(rates, key=lambda name: -rates[name].get("real", Estimate(0.0)).value)
     return {name: rates[name] for name in ranked}
-
-
-def _fastest(beside: Sequence[Difference]) -> str:
-    """Which backend trains fastest, if that is shown by it `beside` each other."""
-    one, other, ratio = beside[0]
-    if ratio.low is not None and ratio.low > 1:
-        next_one = f"the next, {other}" if len(beside) > 1 else other
-        return f"{one} trains fastest: {ratio:times} as fast as {next_one}"
-    if ratio.low is None or len(beside) == 1:
-        return _difference(beside[0])
-    level = [pair.other for pair in beside if (pair.ratio.low or 0.0) <= 1]
-    names = ", ".join([one, *level[:-1]])
-    return f"No difference is shown between the fastest, {names} and {level[-1]}"
 
 
 def _difference(pair: Difference) -> str:
