@@ -197,14 +197,7 @@ def backends_sections(
         (name, *(Number(own.get(key), "number") for key in SERIES)) for name, own in rates.items()
     ]
     gains: list[Row] = [
-        (
-            name,
-            _x(r.gap.speedup),
-            _part(r.gap.lost_share),
-            Number(memory_bytes(r.run), "size"),
-            r.verdict.level,
-        )
-        for name, r in ranked.items()
+        (name, _x(r.gap.speedup), Number(memory_bytes(r.run), "size")) for name, r in ranked.items()
     ]
     bars = [
         (name, series, own[key])
@@ -223,7 +216,7 @@ def backends_sections(
         _section(
             title,
             Table((f"{unit}/s", "real", "ideal", "loader alone"), speeds),
-            Table(("backend", "free loading", "lost", "memory", "verdict"), gains),
+            Table(("backend", "free loading", "memory"), gains),
             *_texts(f"{other}." for other in others),
             *_texts((f"{name} failed: {error}" for name, error in failed.items()), "caution"),
             _beside_each_other("Backends", says, bars, f"{unit}/s"),

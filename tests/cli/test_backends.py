@@ -23,9 +23,9 @@ images/s    real            ideal           loader alone
 simplejpeg  200 [200, 200]  400 [400, 400]  400 [400, 400]
 pillow      100 [100, 100]  400 [400, 400]  133 [133, 133]
 
-backend     free loading          lost                  memory        verdict
-simplejpeg  2.00x [2.00x, 2.00x]  50.0% [50.0%, 50.0%]  not measured  highly input-bound
-pillow      4.00x [4.00x, 4.00x]  75.0% [75.0%, 75.0%]  not measured  highly input-bound
+backend     free loading          memory
+simplejpeg  2.00x [2.00x, 2.00x]  not measured
+pillow      4.00x [4.00x, 4.00x]  not measured
 
 how sure
 2 backends under one training step, in turns, 3 rounds in random order; 24 real and 24 ideal batches
