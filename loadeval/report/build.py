@@ -255,14 +255,6 @@ def _how_sure_of_backends(
         about += f", in turns, {rounds} rounds in random order"
     elif len(runs) > 1:
         about += ", in separate runs"
-    measured = []
-    for arm in ARMS:
-        counts = sorted({getattr(r.gap, f"{arm}_batches") for r in backends.values()} - {0})
-        if counts:
-            ends = dict.fromkeys((counts[0], counts[-1]))
-            measured.append(f"{'-'.join(f'{end:,}' for end in ends)} {arm}")
-    if measured:
-        about += f"; {' and '.join(measured)} batches measured of each"
     work = [f"The backends do not do equal work: {'; '.join(unequal)}."] if unequal else []
     own = {name: (*r.cautions, *r.run.notes) for name, r in backends.items()}
     missing = {
