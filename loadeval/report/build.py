@@ -318,8 +318,6 @@ def job_sections(job: Job, r: Result) -> list[Section]:
         rank=str,
         host=lambda host: host or "not known",
         wait_ns=_ns,
-        wait_share=_part,
-        waited_for_ns=_ns,
         last_share=_part,
         cost_ns=_ns,
     )
@@ -330,13 +328,12 @@ def job_sections(job: Job, r: Result) -> list[Section]:
     ]
     says = "The mean wait of each rank for its batches, those that cost the job most first"
     means = (
-        "For others: how long its step waits for ranks that waited longer. Last: the share of the "
-        "batches that some rank waits for in which it waits longest. Costs: what the job would "
-        "save if this rank alone waited no longer than the others."
+        "Last: the share of the batches that some rank waits for in which it waits longest. Costs: "
+        "what the job would save if this rank alone waited no longer than the others."
     )
     each_rank = _section(
         "each rank",
-        Table(("rank", "host", "own wait", "of the time", "for others", "last", "costs"), rows),
+        Table(("rank", "host", "own wait", "last", "costs"), rows),
         Text(f"and {left:,} more" if left > 0 else "", "note"),
         Text(means, "note"),
         Text(
