@@ -197,7 +197,7 @@ def job_of(
         wait_ns=wait_ns if len(last) else None,
         stragglers=_stragglers(ranks, waits_ns, beyond_ns, times_last, iteration_ns),
         cautions=tuple(
-            _cautions(every, kept, is_same, did_else, took_ns if count >= FEWEST_BATCHES else [0])
+            _cautions(every, kept, is_same, took_ns if count >= FEWEST_BATCHES else [0])
         ),
     )
 
@@ -335,11 +335,7 @@ def _late(
 
 
 def _cautions(
-    every: Sequence[Run],
-    ranks: Sequence[Run],
-    is_same: Mask,
-    did_else: Mask,
-    took_ns: Sequence[int],
+    every: Sequence[Run], ranks: Sequence[Run], is_same: Mask, took_ns: Sequence[int]
 ) -> Iterator[str]:
     """What makes the figures of a job mean less."""
     size = every[0].header.environment["world_size"]
@@ -353,19 +349,11 @@ def _cautions(
             f"Ranks that ended early are left out: {_ranges(early)}, after "
             f"{max(early.values()):,} batches at most."
         )
-    batches = [rank.batches for rank in ranks]
-    if len(is_same) < max(batches):
-        yield (
-            f"Ranks have {min(batches):,} to {max(batches):,} batches: the {len(is_same):,} that "
-            "all of them have are compared."
-        )
     if not is_same.all():
         yield (
             f"For {(~is_same).sum():,} batches the ranks were in different arms: these are left "
             "out. Pass the same seed, pairs and batches on all ranks."
         )
-    if did_else.any():
-        yield f"Steps left out: {did_else.sum():,}, in which a rank did more than train."
     if max(took_ns) > FURTHEST_APART * min(took_ns):
         yield (
             "The ranks do not end their steps together: the same batches took "
