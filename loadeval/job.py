@@ -78,14 +78,13 @@ class Job:
 
     `run` is the job as a run: of each batch that all ranks have the longest wait, the ranks' mean
     iteration, and the samples of all. What else is known, its loader's stages, its readings, is
-    that of the rank `shown`, for which the others wait most. `ranks` are those with logs, in order,
-    of `world_size`. `steps` batches were measured on all; the job waits `wait_ns` for one, of
-    `iteration_ns`, None where there are none.
+    that of the rank `shown`, for which the others wait most. `ranks` are those with logs, in order.
+    `steps` batches were measured on all; the job waits `wait_ns` for one, of `iteration_ns`, None
+    where there are none.
     """
 
     run: Run
     shown: int
-    world_size: int
     ranks: tuple[Rank, ...]
     steps: int
     iteration_ns: float | None
@@ -176,7 +175,6 @@ def job_of(runs: Iterable[Run], full: Callable[[Run], Run] = lambda run: run) ->
     return Job(
         run=_as_one(shown, every, shown.steps.replace(**columns)),
         shown=_rank(shown),
-        world_size=shown.header.environment["world_size"],
         ranks=tuple(
             Rank(_rank(each), each.header.environment.get("host"), *figures.get(_rank(each), ()))
             for each in every

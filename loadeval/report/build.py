@@ -299,11 +299,9 @@ def job_sections(job: Job, r: Result) -> list[Section]:
     top, *rest = sections(r)
     if r.gap.ideal is None:
         top = Section(job.headline, priority=1)
-    of_all = f" of {job.world_size}" if len(job.ranks) < job.world_size else ""
-    ranks, steps = counted(len(job.ranks), "rank"), counted(job.steps, "batch", "batches")
     measured = (
-        f"{ranks}{of_all}; {steps} measured on all. "
-        "At each step the job waits as long as the rank that waits longest."
+        f"{counted(job.steps, 'batch', 'batches')} measured on all {len(job.ranks):,} ranks. At "
+        "each step the job waits as long as the rank that waits longest."
     )
     short = _section(
         "ranks",
@@ -343,8 +341,7 @@ def job_sections(job: Job, r: Result) -> list[Section]:
         ),
         _beside_each_other("Ranks", says, own, "duration"),
     )
-    moved = [replace(each, priority=each.priority and each.priority + 1) for each in rest]
-    return [top, short, *moved, each_rank]
+    return [top, short, *rest, each_rank]
 
 
 # What sections are made of
