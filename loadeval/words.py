@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from datetime import datetime
 from typing import Protocol
 
 TIME_UNITS = ("ns", "us", "ms", "s")
@@ -113,11 +112,6 @@ def span(ns: float) -> str:
         if count or parts:
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2])
-
-
-def wall_clock(when: datetime) -> str:
-    """Date and time, and the time zone where it is known."""
-    return f"{when:%Y-%m-%d %H:%M:%S %Z}".rstrip()
 
 
 FORMATS: dict[str, Callable[[float], str]] = {

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -59,7 +57,7 @@ from loadeval.report.blocks import (
     TextKind,
 )
 from loadeval.report.palette import legend
-from loadeval.words import NOT_MEASURED, counted, duration, moment, share, times, wall_clock, worded
+from loadeval.words import NOT_MEASURED, counted, duration, moment, share, times, worded
 
 Row = tuple[Cell, ...]
 
@@ -780,9 +778,6 @@ def nothing_found(r: Result) -> Section:
 def settings(r: Result) -> Section:
     """What was measured: the loader, its settings, the machine."""
     loader, header = r.run.loader, r.run.header
-    recorded = header.created or NOT_RECORDED
-    with suppress(ValueError):  # not everybody writes when
-        recorded = wall_clock(datetime.fromisoformat(recorded))
     own = (
         *("workers", "prefetch_depth", "batch_size", "length", "start_method"),
         *("persistent_workers", "pinned", "dataset", "sampler", "made_at"),
@@ -790,7 +785,7 @@ def settings(r: Result) -> Section:
     known = {
         "run": header.name,
         "mode": header.mode,
-        "recorded": recorded,
+        "recorded": header.created,
         "loader": loader.backend.rpartition(".")[2] or NOT_RECORDED,
         **{name.replace("_", " "): getattr(loader, name) for name in own},
         "usable CPUs": header.environment.get("cpus_usable"),
