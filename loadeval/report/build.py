@@ -600,7 +600,7 @@ def inside(r: Result) -> Section:
     transforms = _rows(s.transforms, name=str, ns=_ns, share=_part, calls="{:.1f}".format)
     code = _rows(s.code, name=str, share=_part, blocked_share=_part)
     samples = s.slow_samples[:MOST_SAMPLES]
-    slow = _rows(samples, index=str, longest_ns=_ns, times_typical=_x, times=str)
+    slow = _rows(samples, index=str, longest_ns=_ns, times_typical=_x)
     workers = _rows(s.workers, worker=str, batches="{:,}".format, batch_ns=_ns, typical_ns=_ns)
     work_ns = max(s.fetch_ns + s.collate_ns, 1.0)
     facts: list[tuple[str, float | None, str]] = [
@@ -609,9 +609,6 @@ def inside(r: Result) -> Section:
         ("  blocked", s.blocked_ns and s.blocked_ns / work_ns, "share"),
         ("waited while a later batch lay ready", s.head_of_line_ns, "duration"),
         ("a batch lay in the queue", s.queue_ns, "duration"),
-        ("pickled for a batch", s.pickled_bytes, "size"),
-        ("read for a batch", s.read_bytes, "size"),
-        ("of that from the disk", s.disk_bytes, "size"),
     ]
     return _section(
         title,
@@ -620,7 +617,7 @@ def inside(r: Result) -> Section:
         _stages_chart(r, s),
         Table(("transform", "a batch", "of loading", "calls a batch"), transforms),
         Table(("line of code", "of loading", "blocked"), code),
-        Table(("slowest samples", "longest", "times the typical one", "times seen"), slow),
+        Table(("slowest samples", "longest", "times the typical one"), slow),
         Table(("worker", "batches", "a batch", "median"), workers if len(workers) > 1 else ()),
         Facts([(label, Number(value, unit)) for label, value, unit in facts if value is not None]),
     )
