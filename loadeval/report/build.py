@@ -573,12 +573,10 @@ def by_epoch(r: Result) -> Section:
         ]
     if r.workers_started is not None:
         facts.append(("worker processes started", f"{r.workers_started:,}"))
-    are = "In all: the waits and steps of these batches, and the wait that ends the epoch."
-    if r.gap.pairs is not None:
-        are = (
-            "Batches: those with real loading, whether they are in a pair that counts or not; the "
-            f"rest were served with ideal loading. {are}"
-        )
+    are = (
+        "Batches: those with real loading. In all: the waits and steps of these, and the wait that "
+        "ends the epoch."
+    )
     table = Table(head, _rows(r.epochs, **cells), "each epoch", folded=True)
     return _section("epochs", table, Text(are, "note"), Facts(facts))
 
