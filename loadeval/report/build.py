@@ -67,8 +67,6 @@ MOST_OUTLIERS = 10
 MOST_RANKS = 64
 SEVERAL = ("the CPUs", "the workers", "the starts of epochs")
 """Limits of training that are more than one thing."""
-LEAST_GAIN = 0.005
-"""A part of a batch's time that is negative by a smaller share of it is not shown."""
 SERIES = {"real": "real", "ideal": "ideal", "loader_only": "loader"}
 """The colours of what throughput is known of."""
 
@@ -417,11 +415,7 @@ def batch_time(r: Result) -> Section:
     if g.real is None:
         return Section("")
     whole = (g.whole or g.real).value
-    parts = {
-        name: part.value
-        for name, part in sorted(g.parts(), key=lambda each: each[1].value > 0)
-        if part.value > 0 or part.value <= -LEAST_GAIN * whole
-    }  # what is negative takes off the step beside it
+    parts = {name: part.value for name, part in g.parts() if part.value > 0}
     bars = [("a batch", {"step": max(whole - sum(parts.values()), 0.0), **parts})]
     if g.ideal is not None:
         bars.append(("ideal", {"step": g.ideal.value}))

@@ -298,22 +298,16 @@ def real_beside_ideal(figure: Figure | SubFigure, chart: Chart) -> float:
 
 
 def time_per_batch(figure: Figure | SubFigure, bars: Bars) -> float:
-    """A bar of parts for each row.
-
-    A part may be negative, such as the contention of steps that were faster beside loading: what
-    it takes off is in the sum alone.
-    """
+    """A bar of parts for each row."""
     height = 38.0 * len(bars.rows) + BELOW + LEGEND
     (axes,) = _axes(figure, height)
     groups, entries = dict[str, list[Bar]](), dict[str, Artist]()
     for row, parts in bars.rows:
         total, drawn = sum(parts.values()), []
         for name, value in parts.items():
-            if value > 0:
-                says = f"{name} {duration(value)}"
-                of = f"{row}: {says}, {share(value / (total or 1.0))}"
-                drawn.append(Part(value, name, of))
-                entries.setdefault(name, _patch(name, says))
+            says = f"{name} {duration(value)}"
+            drawn.append(Part(value, name, f"{row}: {says}, {share(value / (total or 1.0))}"))
+            entries.setdefault(name, _patch(name, says))
         groups[row] = [Bar(drawn, duration(total))]
     _legend(axes, [*entries.values()])
     _bars(axes, groups, "duration", "time per batch")

@@ -261,7 +261,7 @@ def _bars(block: Bars, width: int) -> list[Line]:
         end, drawn = 0.0, 0
         for name, value in parts.items():
             end += value / longest * room
-            columns = max(round(end) - drawn, 1) if value > 0 else 0
+            columns = max(round(end) - drawn, 1)
             glyph, color = look[name]
             line.append(glyph * columns, color)
             drawn += columns
