@@ -673,36 +673,30 @@ def timeline(r: Result) -> Section:
     """The waits along the run, and its outliers by their time."""
     order = np.argsort(-r.outliers.times_median, kind="stable")[:MOST_OUTLIERS]
     worst = r.outliers.take(order)
-    which = zip(worst.epoch.tolist(), worst.batch.tolist(), strict=True)
     rows = _rows(
-        worst.replace(
-            name=[f"epoch {epoch}, batch {batch}" for epoch, batch in which],
-            took_ns=worst.wait_ns + worst.step_ns,
-        ),
+        worst.replace(took_ns=worst.wait_ns + worst.step_ns),
         request_ns=lambda at_ns: "" if at_ns == UNKNOWN else moment(at_ns),
-        name=str,
+        epoch=str,
+        batch=str,
         took_ns=_ns,
         wait_ns=_ns,
         times_median=_x,
         worker=lambda worker: "" if worker == UNKNOWN else f"{worker}",
     )
-    head = ("at", "batch", "took", "waited", "of the median", "worker")
-    charts = [_waits_chart(r, arm) for arm in ARMS if arm == "real" or r.ideal is not None]
-    return _section("along the run", *charts, Table(head, rows, "outliers", folded=True))
+    head = ("at", "epoch", "batch", "took", "waited", "of the median", "worker")
+    table = Table(head, rows, "outliers", folded=True)
+    return _section("along the run", _waits_chart(r), table)
 
 
-def _waits_chart(r: Result, arm: Arm) -> Chart:
-    run = r.runs[arm]
-    is_outlier = np.zeros(len(run.steps), np.bool_)
-    readings = {}
-    if run is r.run:
-        is_outlier[r.outliers.row] = True
-        readings = {key: read for key, read in run.readings.items() if key[0] != THREADS}
-    batches = counted(len(run.steps), "batch", "batches")
-    says = f"The wait for each of {batches}, {counted(sum(is_outlier), 'outlier')} marked"
-    tables = {"batches": run.steps.replace(outlier=is_outlier)}
-    title = "Waits" if r.ideal is None else f"Waits, {arm}"
-    return Chart("waits", title, says, tables, "duration", readings)
+def _waits_chart(r: Result) -> Chart:
+    steps = r.run.steps
+    is_outlier = np.zeros(len(steps), np.bool_)
+    is_outlier[r.outliers.row] = True
+    readings = {key: read for key, read in r.run.readings.items() if key[0] != THREADS}
+    marked = counted(len(r.outliers), "outlier")
+    says = f"The wait for each of {counted(len(steps), 'batch', 'batches')}, {marked} marked"
+    tables = {"batches": steps.replace(outlier=is_outlier)}
+    return Chart("waits", "Waits", says, tables, "duration", readings)
 
 
 def system_metrics(r: Result) -> Section:
