@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -100,11 +99,6 @@ class Result:
     threads: Threads | None
     metrics: Metrics
     padding: PaddingShare | None
-
-    @property
-    def runs(self) -> dict[Arm, Run]:
-        """The run that has the batches of each arm."""
-        return {"real": self.run, "ideal": self.ideal or self.run}
 
 
 def result_of(run: Run, ideal: Run | None = None, **others: Run) -> Result:
@@ -522,19 +516,20 @@ def lost(r: Result) -> Section:
 def arms(r: Result) -> Section:
     """Throughput and times of each arm."""
     g = r.gap
-    rates = {key: Number(r.throughput.get(key), f"{r.unit}/s") for key in SERIES}
     columns: dict[str, list[Cell]] = {}
-    for arm, iteration in zip(ARMS, (g.real, g.ideal), strict=True):
-        run = r.runs[arm]
+    of_arms: tuple[tuple[Arm, Run, Estimate | None], ...] = (
+        ("real", r.run, g.real),
+        ("ideal", r.ideal or r.run, g.ideal),
+    )
+    for arm, run, iteration in of_arms:
         steps = run.steps.take(steady(run, arm))
         if iteration is not None and len(steps):
             waits_ns = np.percentile(steps.wait_ns, [50, 95, 99, 100]).tolist()
             means_ns = [float(steps.step_ns.mean()), float(steps.wait_ns.mean())]
-            columns[arm] = [rates[arm], *map(_ns, [iteration, *means_ns, *waits_ns])]
-    if g.loader_only is not None:
-        columns["loader alone"] = [rates["loader_only"], _ns(g.loader_only)]
+            rate = Number(r.throughput.get(arm), f"{r.unit}/s")
+            columns[arm] = [rate, *map(_ns, [iteration, *means_ns, *waits_ns])]
     labels = ("throughput", "a batch", "step", "wait", "  p50", "  p95", "  p99", "  longest")
-    most = max(map(len, columns.values()), default=0)
+    rows = list(zip(labels, *columns.values(), strict=True)) if columns else []
     bars = [
         (legend(series), series, r.throughput[key])
         for key, series in SERIES.items()
@@ -543,7 +538,7 @@ def arms(r: Result) -> Section:
     says = f"{r.unit} per second in the steady state, with 95% confidence intervals"
     return _section(
         "steady state",
-        Table(("", *columns), [*zip_longest(labels[:most], *columns.values(), fillvalue="")]),
+        Table(("", *columns), rows),
         _beside_each_other("Throughput, real beside ideal", says, bars, f"{r.unit}/s"),
     )
 
