@@ -642,7 +642,7 @@ def operators_and_threads(r: Result) -> Section:
         busy_share=_part,
         queue_share=_part,
     )
-    known = r.threads if r.threads and r.threads.threads else Threads((), {})
+    known = r.threads or Threads((), {})
     of_process = _rows(
         known.threads,
         name=str,
@@ -772,16 +772,8 @@ def settings(r: Result) -> Section:
     if loader.overrides:
         changed = ", ".join(f"{name}={value!r}" for name, value in loader.overrides.items())
         known["in place of the program's"] = changed
-    facts = [
-        ("batches in an epoch" if label == "length" else label, _yes_no(value))
-        for label, value in known.items()
-        if value is not None
-    ]
+    facts = [(label, str(value)) for label, value in known.items() if value is not None]
     return _section("what was measured", Facts(facts))
-
-
-def _yes_no(value: object) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 SECTIONS: tuple[Callable[[Result], Section], ...] = (
