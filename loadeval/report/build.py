@@ -55,7 +55,6 @@ from loadeval.report.blocks import (
     Text,
     TextKind,
 )
-from loadeval.report.palette import legend
 from loadeval.words import NOT_MEASURED, counted, duration, moment, share, times, worded
 
 Row = tuple[Cell, ...]
@@ -531,7 +530,7 @@ def arms(r: Result) -> Section:
     labels = ("throughput", "a batch", "step", "wait", "  p50", "  p95", "  p99", "  longest")
     rows = list(zip(labels, *columns.values(), strict=True)) if columns else []
     bars = [
-        (legend(series), series, r.throughput[key])
+        ("training", series, r.throughput[key])
         for key, series in SERIES.items()
         if key in r.throughput
     ]

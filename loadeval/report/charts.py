@@ -273,7 +273,7 @@ class Bar(NamedTuple):
 
 
 def real_beside_ideal(figure: Figure | SubFigure, chart: Chart) -> float:
-    """A group of bars for each arm, backend or rank.
+    """A group of bars for a training, or for each backend or rank.
 
     `bars` has `row`, its name, `series` (real, ideal, loader or another colour of the palette), and
     `length`, an estimate; rows of one name are one group.
@@ -281,18 +281,13 @@ def real_beside_ideal(figure: Figure | SubFigure, chart: Chart) -> float:
     table = chart.tables["bars"]
     rows, colors, lengths = (table[name].tolist() for name in ("row", "series", "length"))
     groups: dict[str, list[Bar]] = {row: [] for row in rows}
-    is_grouped = len(groups) < len(rows)
     unit, title = (chart.unit, "") if chart.unit in FORMATS else ("number", chart.unit)
     for row, color, length in zip(rows, colors, lengths, strict=True):
-        of = f"{row}, {legend(color)}" if is_grouped else row
-        part = Part(length.value, color, f"{of}: {worded(length, chart.unit)}")
+        part = Part(length.value, color, f"{row}, {legend(color)}: {worded(length, chart.unit)}")
         groups[row].append(Bar([part], worded(length.value, unit), length))
-    height = BELOW + 38.0 * len(rows)
-    if is_grouped:
-        height = BELOW + LEGEND + 20.0 * (len(rows) + APART * len(groups))
+    height = BELOW + LEGEND + 20.0 * (len(rows) + APART * len(groups))
     (axes,) = _axes(figure, height)
-    if is_grouped:
-        _legend(axes, [_patch(color, legend(color)) for color in dict.fromkeys(colors)])
+    _legend(axes, [_patch(color, legend(color)) for color in dict.fromkeys(colors)])
     _bars(axes, groups, unit, title)
     return height
 
@@ -323,12 +318,11 @@ def _bars(axes: Axes, groups: Mapping[str, Sequence[Bar]], unit: str, title: str
     behind: Look = {"xytext": (6, 0), "textcoords": "offset points", "va": "center_baseline"}
     for label, bars in groups.items():
         middles.append(place + (len(bars) - 1) / 2)
-        is_part = label.startswith("  ")
-        weight = "normal" if is_part or apart else "bold"
+        thick = 0.4 if label.startswith("  ") else 0.7
         for bar in bars:
             end = 0.0
             for part in bar.parts:
-                thick, color = 0.4 if is_part else 0.7, _color(part.color)
+                color = _color(part.color)
                 (drawn,) = axes.barh(place, part.length, thick, end, color=color)
                 _titled(drawn, [part.title])
                 end += part.length
@@ -338,7 +332,7 @@ def _bars(axes: Axes, groups: Mapping[str, Sequence[Bar]], unit: str, title: str
                 caps = [0] if high > most else [0, 1]
                 (line,) = axes.plot([low, end], [place] * 2, color=INK, lw=1.5)
                 line.set(marker="|", markersize=9, markeredgewidth=1.5, markevery=caps)
-            axes.annotate(bar.says, (end, place), weight=weight, annotation_clip=False, **behind)
+            axes.annotate(bar.says, (end, place), annotation_clip=False, **behind)
             longest, place = max(longest, end), place + 1
         place += apart
     axes.set_xlim(0, 1.18 * longest)

@@ -148,9 +148,9 @@ def real_beside_ideal() -> Chart:
         "Throughput",
         "Images per second of the run as it is, with ideal loading, and of the loader alone.",
         [
-            ("real", "real", Estimate(727.0, 701.0, 753.0)),
-            ("ideal", "ideal", Estimate(1503.0, 1469.0, 1539.0)),
-            ("loader alone", "loader", Estimate(725.0)),
+            ("training", "real", Estimate(727.0, 701.0, 753.0)),
+            ("training", "ideal", Estimate(1503.0, 1469.0, 1539.0)),
+            ("training", "loader", Estimate(725.0)),
         ],
     )
 

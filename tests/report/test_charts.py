@@ -82,7 +82,7 @@ def test_nothing_is_cut_off(chart: Chart | Bars) -> None:
 @pytest.mark.parametrize(
     ("chart", "some"),
     [
-        (sample.real_beside_ideal(), "ideal: 1,503 images/s [1,469, 1,539]"),
+        (sample.real_beside_ideal(), "training, ideal: 1,503 images/s [1,469, 1,539]"),
         (sample.backends(), "DALI, loader alone: 4,100 images/s [3,977, 4,264]"),
         (sample.time_per_batch(), "real: waiting 18.6 ms, 38.4%"),
         (sample.waits(), "epoch start, epoch 0, batch 0: 133 ms at 0.15 s"),

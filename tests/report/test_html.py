@@ -299,4 +299,4 @@ def test_a_mark_tells_what_it_is(opened: Open) -> None:
         box = bar.bounding_box()
         assert box is not None
         middle = [box["x"] + box["width"] / 2, box["y"] + box["height"] / 2]
-        assert tab.evaluate(told, middle) == "ideal: 1,503 images/s [1,469, 1,539]"
+        assert tab.evaluate(told, middle) == "training, ideal: 1,503 images/s [1,469, 1,539]"
