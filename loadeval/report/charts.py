@@ -108,6 +108,9 @@ APART = 0.7
 """Between two groups of bars, in bars."""
 FARTHEST = 1.5
 """How far a whisker is drawn, in longest bars."""
+DOT: Look = {"marker": ".", "mew": 0, "alpha": 0.8}
+RING: Look = {"marker": "o", "mew": 1.6, "markerfacecolor": "none"}
+"""How waits are drawn; markers of what is usual, and of what is not."""
 LOG_FROM = 20
 """Times the typical wait at which the longest one asks for a logarithmic axis."""
 ZEROS = re.compile(r"\.0+(?!\d)|(?<=\.\d)0+(?!\d)")
@@ -360,24 +363,20 @@ def waits(figure: Figure | SubFigure, chart: Chart) -> float:
     outlier = table.outlier.astype(np.bool_) & ~starts
     usual = ~starts & ~outlier
     kinds = {
-        "real": usual & (table.arm == 0),
-        "ideal": usual & (table.arm == 1),
-        "outlier": outlier,
-        "epoch_start": starts,
+        "ideal": (usual & (table.arm == 1), DOT),
+        "real": (usual & (table.arm == 0), DOT),
+        "outlier": (outlier, RING),
+        "epoch_start": (starts, RING | {"marker": "^"}),
     }
     entries: list[Artist] = []
-    for at, (kind, which) in enumerate(kinds.items()):
+    for kind, (which, look) in kinds.items():
         rows, name = np.flatnonzero(which), legend(kind)
         if not len(rows):
             continue
-        is_dot = kind in {"real", "ideal"}
-        kept = rows[extremes(table.wait_ns[rows], 150 if is_dot else 50)]
-        look: Look = {"marker": "^" if kind == "epoch_start" else "o", "markersize": 8}
-        look |= {"markerfacecolor": "none", "mew": 1.6, "label": counted(len(rows), name)}
-        if is_dot:  # the real ones are on top
-            look = {"marker": ".", "markersize": 7, "mew": 0, "alpha": 0.8, "zorder": 2 - at / 10}
-        (line,) = top.plot(time_s[kept], table.wait_ns[kept], ls="", color=LIGHT[kind], **look)
-        entries.append(_patch(kind, name) if is_dot else line)
+        kept = rows[extremes(table.wait_ns[rows], 150)]
+        shown = time_s[kept], table.wait_ns[kept]
+        (line,) = top.plot(*shown, ls="", markersize=8, color=LIGHT[kind], label=name, **look)
+        entries.append(line)
         columns = (column[kept].tolist() for column in (table.wait_ns, table.epoch, table.batch))
         titles = [
             f"{name}, epoch {epoch}, batch {batch}: {duration(ns)}"
@@ -396,7 +395,7 @@ def waits(figure: Figure | SubFigure, chart: Chart) -> float:
 
 
 def _wait_axis(axes: Axes, ns: npt.NDArray[np.int64]) -> None:
-    """It is logarithmic, down to 0 if there is one, where a few are many times what is typical."""
+    """It is logarithmic, but for 0 at its foot, where a few are many times what is typical."""
     axes.set_ylabel("wait for a batch")
     top, positive = float(ns.max(initial=0)) or 1.0, ns[ns > 0]
     if not len(positive) or top <= LOG_FROM * float(np.median(positive)):
@@ -406,7 +405,7 @@ def _wait_axis(axes: Axes, ns: npt.NDArray[np.int64]) -> None:
     least = 10.0 ** math.floor(math.log10(positive.min()))
     axes.set_yscale("symlog", linthresh=least)
     axes.minorticks_off()
-    axes.set_ylim((0.6 if len(positive) == len(ns) else -0.2) * least, 2.2 * top)
+    axes.set_ylim(-0.2 * least, 2.2 * top)
     axes.yaxis.set_major_formatter(lambda value, _: tick_label(value, "duration"))
 
 
@@ -415,7 +414,7 @@ Lines = dict[str, tuple[Values, Values]]
 
 
 def _changing(chart: Chart) -> dict[str, Lines]:
-    """The quantities that change along the run, or all where none does."""
+    """The quantities that change along the run."""
     every: dict[str, Lines] = {}
     for (probe, subject), read in chart.readings.items():
         for quantity in read.names[1:]:
@@ -424,12 +423,11 @@ def _changing(chart: Chart) -> dict[str, Lines]:
             if known.any():
                 line = read.time_ns[known] / SECOND_NS, values[known]
                 every.setdefault(quantity, {})[subject or probe] = line
-    change = {
+    return {
         quantity: lines
         for quantity, lines in every.items()
         if any(values.min() < values.max() for _, values in lines.values())
     }
-    return change or every
 
 
 def _reading(axes: Axes, quantity: str, lines: Lines, looks: Mapping[str, Any]) -> None:
@@ -439,9 +437,9 @@ def _reading(axes: Axes, quantity: str, lines: Lines, looks: Mapping[str, Any]) 
     drawn = []
     for subject, (time_s, values) in lines.items():
         color, dash = looks[subject]
-        kept = extremes(values, max(600 // len(lines), 20))
-        drawn += axes.plot(time_s[kept], values[kept], color=LIGHT[color], ls=dash, lw=1.5)
-        drawn[-1].set(label=subject, marker="o" if len(kept) == 1 else "")
+        kept = extremes(values, 100)
+        look: Look = {"color": LIGHT[color], "ls": dash, "label": subject}
+        drawn += axes.plot(time_s[kept], values[kept], lw=1.5, **look)
         mean = worded(float(values.mean()), unit)
         _titled(drawn[-1], [f"{subject}: {panel}, {mean} on average"])
     _legend(axes, drawn, at_right=True)
@@ -463,8 +461,7 @@ def stages(figure: Figure | SubFigure, chart: Chart) -> float:
     heights = [28.0 * len(table) + BELOW]
     lanes = [] if batches is None else sorted({UNKNOWN, *batches.worker.tolist()})
     if lanes:
-        tall = 26.0 if len(lanes) <= 16 else 13.0  # noqa: PLR2004 - they fit on a screen
-        heights.append(tall * len(lanes) + BELOW + LEGEND)
+        heights.append(20.0 * len(lanes) + BELOW + LEGEND)
     axes, *below = _axes(figure, *heights)
     groups: dict[str, list[Bar]] = {}
     rows = list(zip(*(table[name].tolist() for name in ("label", "stage", "ns")), strict=True))
