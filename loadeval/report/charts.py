@@ -127,8 +127,8 @@ def check_extension(path: Path) -> None:
     """Raise UsageError where `save` would, before something is measured for minutes."""
     if path.suffix.lower() not in FILES:
         raise UsageError(
-            f"cannot write a figure as {path.name!r}: its extension is {path.suffix!r}, where "
-            f"{', '.join(FILES[:-1])} or {FILES[-1]} was expected; try {path.stem}.png"
+            f"cannot write a figure as {path.name!r}; expected a name that ends in .png, .svg or "
+            ".pdf"
         )
 
 
@@ -231,7 +231,6 @@ def _tidied(content: bytes) -> ET.Element:
         return f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
 
     for element in root.iter():
-        element.text, element.tail = (element.text or "").strip() or None, None
         if element.tag == f"{{{SVG}}}g":
             own = element.attrib.pop("id", "")
             if own.startswith(MARK):
@@ -243,15 +242,10 @@ def _tidied(content: bytes) -> ET.Element:
 
 
 def _give_titles(group: ET.Element, titles: Sequence[str]) -> None:
-    """A title for each mark in a group; the style that all of them share becomes the group's."""
+    """A title for each mark in a group."""
     defined = {id(one) for defs in group.iter(f"{{{SVG}}}defs") for one in defs.iter()}
     kinds = {f"{{{SVG}}}use", f"{{{SVG}}}path"}
     marks = [one for one in group.iter() if one.tag in kinds and id(one) not in defined]
-    styles = {mark.get("style") for mark in marks}
-    if len(styles) == 1 and (style := styles.pop()):
-        group.set("style", style)
-        for mark in marks:
-            del mark.attrib["style"]
     for mark, title in zip(marks, titles, strict=False):
         ET.SubElement(mark, f"{{{SVG}}}title").text = title
 

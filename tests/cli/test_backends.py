@@ -115,8 +115,8 @@ def test_the_code_of_the_fastest_is_all_that_stdout_has(folder: str) -> None:
         (
             ["--output", "figure.gif"],
             (
-                "cannot write a figure as 'figure.gif': its extension is '.gif', where .png, .svg "
-                "or .pdf was expected; try figure.png"
+                "cannot write a figure as 'figure.gif'; expected a name that ends in .png, .svg or "
+                ".pdf"
             ),
         ),
         (["--only", "turbo"], f"there is no recipe 'turbo'; expected one of {', '.join(RECIPES)}"),

@@ -114,7 +114,10 @@ def test_runs_that_cannot_be_compared(logs: Logs, alternated: Path, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("output", "message"),
-    [("figure.gif", ".png, .svg or .pdf was expected"), ("none/a.png", "cannot write the figure")],
+    [
+        ("figure.gif", "expected a name that ends in .png, .svg or .pdf"),
+        ("none/a.png", "cannot write the figure"),
+    ],
 )
 def test_a_figure_that_cannot_be_written(
     logs: Logs, tmp_path: Path, output: str, message: str

@@ -97,10 +97,10 @@ def test_a_mark_says_what_it_is(chart: Chart | Bars, some: str) -> None:
 
 
 def test_many_batches_are_thinned() -> None:
-    """100,000 take under 135 kB, and no extreme is lost."""
+    """100,000 take under 200 kB, and no extreme is lost."""
     chart = sample.waits(100_000, 1_000)
     source = charts.inline_svg(chart, "chart-1")
-    assert len(source) < 135_000
+    assert len(source) < 200_000
     table = chart.tables["batches"]
     usual = (table.arm == 0) & (table.batch > 0) & ~table.outlier
     worst = np.flatnonzero(usual)[table.wait_ns[usual].argmax()]
@@ -219,7 +219,7 @@ def test_a_word_of_any_length_fits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("figure.jpg", r"'\.jpg', where \.png, \.svg or \.pdf was expected; try figure\.png"),
+        ("figure.jpg", r"expected a name that ends in \.png, \.svg or \.pdf"),
         ("no/figure.png", "cannot write the figure .*No such file"),
     ],
 )
