@@ -17,7 +17,7 @@ from loadeval.cli.console import Command, errors_printed, say, shown_path
 from loadeval.cli.hangs import HangTeller
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.run import Run
-from loadeval.errors import LoadevalError, UsageError, in_words
+from loadeval.errors import LoadevalError, in_words
 from loadeval.launch.command import CannotStartError, end_like, name_of, remove_marks, why_nothing
 from loadeval.launch.command import run as run_command
 from loadeval.launch.folder import loaders_in, new_folder, trainings_in
@@ -26,7 +26,7 @@ from loadeval.launch.settings import RunSettings, check, settings_in
 from loadeval.report import text
 from loadeval.report.blocks import Section, Table, Text
 from loadeval.report.build import Result
-from loadeval.report.report import Report, report_of_training
+from loadeval.report.report import report_of_training
 from loadeval.words import printable
 
 IsEnough = Callable[[Sequence[ProcessRecord]], bool]
@@ -210,12 +210,9 @@ def tell(settings: RunSettings, folder: Path, code: int) -> None:
         say(why)
     if not loaders or sys.stderr is None:  # the program's descriptor 2 is closed
         return
-    trainings: list[tuple[list[Path], Report]] = []
-    for logs in trainings_in(folder)[:MOST_TRAININGS]:
-        try:
-            trainings.append((logs, report_of_training(logs, folder)))
-        except UsageError:  # noqa: PERF203 - its ranks are of no one job
-            trainings += [([log], report_of_training([log], folder)) for log in logs]
+    trainings = [
+        (logs, report_of_training(logs, folder)) for logs in trainings_in(folder)[:MOST_TRAININGS]
+    ]
     for number, (logs, report) in enumerate(trainings, 1):
         named, head = replace(report, paths=(place,)), list[Section]()
         if len(trainings) > 1:
