@@ -49,7 +49,6 @@ HANG_AFTER = (
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)]
 MOST_TRAININGS = 4
-MOST_LOADERS = 8
 ABORTED = 5
 NEARLY_WHOLE = 0.02
 """Batches to a step: where they are no whole number, the program or its last epoch was cut off."""
@@ -263,7 +262,7 @@ def _notes(
 def loaders_table(loaders: Sequence[tuple[LoaderRecord, Run]]) -> Table:
     """What each loader served, and how many optimizer steps were made of it."""
     rows: list[tuple[str, ...]] = []
-    for record, run in loaders[:MOST_LOADERS]:
+    for record, run in loaders:
         steps = "none seen" if record.role == "training" else ""
         if record.optimizer_steps:
             steps = f"{record.optimizer_steps:,}"
@@ -278,6 +277,4 @@ def loaders_table(loaders: Sequence[tuple[LoaderRecord, Run]]) -> Table:
     head = ["loader", "role", "batches", "epochs", "optimizer steps", "set"]
     if not any(row[-1] for row in rows):
         head, rows = head[:-1], [row[:-1] for row in rows]
-    if (left_out := len(loaders) - MOST_LOADERS) > 0:
-        rows.append((f"and {left_out} more", *[""] * (len(head) - 1)))
     return Table(head, rows)
