@@ -162,7 +162,6 @@ def measure(
     folder = Path(settings.folder)
     place = shown_path(folder)
     say(f"loadeval: logs in {place}; to follow them: loadeval watch {shlex.quote(place)}")
-    after = f", after the {stop_after} batches of --stop-after" if stop_after else ""
     hangs = HangTeller(folder, hang_after_s, redact=settings.redact)
     try:
         ended = run_command(
@@ -171,7 +170,7 @@ def measure(
             stop_after,
             is_hanging=lambda: hangs.poll() and abort_on_hang,
             is_enough=is_enough,
-            before_end=lambda: say(f"loadeval: ending the program here, as Ctrl-C does{after}"),
+            before_end=lambda: say("loadeval: ending the program here, as Ctrl-C does"),
         )
     except CannotStartError as error:
         remove_marks(folder)

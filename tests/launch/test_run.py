@@ -229,10 +229,7 @@ def test_a_program_that_was_ended_early_is_a_success(told: Callable[..., Result]
 
     result = told(does, "--mode", "alternate", "--stop-after", "5")
     assert result.exit_code == 0
-    assert (
-        "loadeval: ending the program here, as Ctrl-C does, after the 5 batches of --stop-after\n"
-        in result.stderr
-    )
+    assert "loadeval: ending the program here, as Ctrl-C does\n" in result.stderr
 
 
 def test_a_command_that_cannot_be_started(told: Callable[..., Result]) -> None:
