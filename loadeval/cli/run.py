@@ -223,9 +223,6 @@ def tell(settings: RunSettings, folder: Path, code: int) -> None:
     results = [report.result for _, report in trainings if report.result]
     notes = [Text(note) for note in _notes(settings, results, loaders)]
     text.show([Section("", [*notes, loaders_table(loaders)])], file=sys.stderr)
-    if not trainings:
-        log = place / loaders[0][0].log
-        say(f"\nMore: loadeval compare {shlex.quote(str(log))} --full")
     say(f"\nLogs: {place}")
 
 

@@ -178,7 +178,7 @@ def test_ranks_of_no_one_job_are_named(told: Callable[..., Result]) -> None:
 
 
 def test_no_training_is_told(told: Callable[..., Result]) -> None:
-    """Its loaders are named, with what shows more."""
+    """Its loaders are named."""
 
     def does(folder: Path, _: RunSettings) -> Ended:
         write_log(folder / "rank0-validation.jsonl")
@@ -188,7 +188,6 @@ def test_no_training_is_told(told: Callable[..., Result]) -> None:
     shown = text(told(does))
     assert "No training was seen" in shown
     assert "rank0-validation.jsonl validation 60 1" in shown
-    assert "loadeval compare logs/rank0-validation.jsonl --full" in shown
 
 
 def test_a_loader_without_a_batch_is_none(told: Callable[..., Result]) -> None:
