@@ -20,7 +20,7 @@ from loadeval.errors import RunLogError
 from loadeval.live import FollowedRun, LiveState, Rates
 from loadeval.report import text
 from loadeval.report.blocks import Section, Table, Text
-from loadeval.words import NOT_MEASURED, duration, printable, rate, share, span
+from loadeval.words import NOT_MEASURED, duration, rate, share, span
 
 Ranks = Mapping[str, LiveState]
 RUN = "The run log that a training writes, or the folder of its logs; it is waited for."
@@ -64,19 +64,19 @@ def watch(
 
 
 def show(path: Path, states: Iterator[Ranks], terminal: Console) -> None:
-    """Show each of the states: on a terminal in the place of the one before, else as a line.
+    """Show each of the states: on a terminal in the place of the one before, else below it.
 
-    There is no line where nothing has come since the one before.
+    Else nothing is shown where nothing has come since the one before.
     """
-    waiting = printable(f"Waiting for a run log at {path}; Ctrl-C ends it")
+    waiting = f"Waiting for a run log at {path}; Ctrl-C ends it"
     teller, before = HangTeller(path), object()
     with (
         Live(console=terminal, auto_refresh=False) if terminal.is_terminal else nullcontext() as on
     ):
         for ranks in states:
             teller.poll()
+            sections = screen(ranks) if ranks else [Section("", [Text(waiting)])]
             if on:
-                sections = screen(ranks) if ranks else [Section("", [Text(waiting)])]
                 on.update(Group(*text.lines(sections, terminal.width)), refresh=True)
                 continue
             news = [
@@ -84,7 +84,7 @@ def show(path: Path, states: Iterator[Ranks], terminal: Console) -> None:
                 for state in ranks.values()
             ]
             if news != before:
-                typer.echo(line(ranks) if ranks else waiting)
+                text.show(sections)
             before = news
 
 
@@ -110,13 +110,6 @@ def follow(
         if ranks and all(state.ended for state in ranks.values()):
             return
         sleep(interval_s)
-
-
-def line(ranks: Ranks) -> str:
-    """How far a run is, and its throughput and waiting now: of all of it once it has ended."""
-    states = list(ranks.values())
-    speed, waiting = _rates(states, "overall" if all(state.ended for state in states) else "now")
-    return printable(f"{_progress(states)}; {speed}{waiting and f', waiting {waiting}'}")
 
 
 def screen(ranks: Ranks) -> list[Section]:
