@@ -52,10 +52,9 @@ class LiveState:
     length. `now` is of the steady batches of the last minute, or of the last one where none ended
     in it; `overall` is of all. Of an alternating run both are of the counted real blocks, of a
     replay of the kept batches. `wait_ns` is how long training has waited for the loader so far,
-    warm-up included; `epoch_start_ns` and `last_epoch_start_ns` are the first waits of the first
-    epoch and of the last one, if there were more. `silent_ns` is for how long no batch came, where
-    that is far longer than usual and the run has not said that it, or its recording, ended.
-    `events` are the last three.
+    warm-up included; `epoch_start_ns` is the first wait of the first epoch. `silent_ns` is for how
+    long no batch came, where that is far longer than usual and the run has not said that it, or its
+    recording, ended. `events` are the last three.
     """
 
     name: str = ""
@@ -71,7 +70,6 @@ class LiveState:
     overall: Rates | None = None
     wait_ns: int = 0
     epoch_start_ns: int | None = None
-    last_epoch_start_ns: int | None = None
     events: tuple[str, ...] = ()
     ended: bool = False
     silent_ns: int | None = None
@@ -148,14 +146,12 @@ class LiveRun:
             if step_ns is not None:
                 self._close(epoch, came_ns + step_ns)
             if (
-                not number
+                so_far.epoch_start_ns is None
+                and not number
                 and (epoch or not header.loader.ready_batches)
                 and (is_real or not alternates)
             ):
-                if so_far.epoch_start_ns is None:
-                    so_far.epoch_start_ns = wait_ns
-                else:
-                    so_far.last_epoch_start_ns = wait_ns
+                so_far.epoch_start_ns = wait_ns
             if self._came_ns:
                 self.longest_gap_ns = max(self.longest_gap_ns, came_ns - self._came_ns)
             self.longest_wait_ns = max(self.longest_wait_ns, wait_ns)

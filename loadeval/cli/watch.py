@@ -20,7 +20,7 @@ from loadeval.errors import RunLogError
 from loadeval.live import FollowedRun, LiveState, Rates
 from loadeval.report import text
 from loadeval.report.blocks import Section, Table, Text
-from loadeval.words import NOT_MEASURED, duration, rate, share, span
+from loadeval.words import rate, share, span, worded
 
 Ranks = Mapping[str, LiveState]
 RUN = "The run log that a training writes, or the folder of its logs; it is waited for."
@@ -126,9 +126,7 @@ def screen(ranks: Ranks) -> list[Section]:
     if len(states) > 1:
         told.insert(0, ("all ranks", "", states))
     else:
-        starts_ns = states[0].epoch_start_ns, states[0].last_epoch_start_ns
-        starts = ", then ".join(duration(start) for start in starts_ns if start is not None)
-        below = [Text(f"epoch start: {starts or NOT_MEASURED}")]
+        below = [Text(f"epoch start: {worded(states[0].epoch_start_ns, 'duration')}")]
         below += [Text(f"event: {event}") for event in states[0].events]
     rows = [(name, place, *_rates(of, "now"), *_rates(of, "overall")) for name, place, of in told]
     kind: Literal["plain", "caution"] = (

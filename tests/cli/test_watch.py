@@ -36,7 +36,6 @@ STATE = LiveState(
     now=NOW,
     overall=Rates(900, 700 * SECOND, 1.3, 250.0, 0.25),
     epoch_start_ns=400 * MS,
-    last_epoch_start_ns=300 * MS,
     events=("the step changes its batch",),
 )
 
@@ -71,7 +70,7 @@ def test_the_screen_of_a_run() -> None:
         "                                      last minute   waiting  whole run     waiting",
         "rank0  epoch 3, batch 1,234 of 5,000  264 images/s  34.0%    250 images/s  25.0%",
         "",
-        "epoch start: 400 ms, then 300 ms",
+        "epoch start: 400 ms",
         "event: the step changes its batch",
     ]
 
