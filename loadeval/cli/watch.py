@@ -33,20 +33,16 @@ def watch(
         float, typer.Option(metavar="SECONDS", min=0.1, help="Seconds between two updates.")
     ] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print its state now, and exit.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="With --once: print one JSON object instead.")
-    ] = False,
+    as_json: console.AsJson = False,
 ) -> None:
     """Follow the run log of a running training.
 
     Throughput and time waiting, over the last minute and the whole run, and epoch start; and why no
     batch comes, where none does. Ends when the run does, and with Ctrl-C.
     """
-    if as_json and not once:
-        raise typer.BadParameter("--json prints one state: give it with --once")
     states = follow(run, interval)
     with console.errors_printed(), suppress(KeyboardInterrupt):
-        if not once:
+        if not (once or as_json):
             show(run, states, console.new_console())
             return
         ranks = next(states)
@@ -121,8 +117,7 @@ def screen(ranks: Ranks) -> list[Section]:
         reverse=True,
     )
     told = [(name, _place(state), [state]) for name, state in ranked[:MOST_RANKS]]
-    left = len(ranked) - MOST_RANKS
-    below = [Text(f"and {left} more, which wait less")] if left > 0 else []
+    below = list[Text]()
     if len(states) > 1:
         told.insert(0, ("all ranks", "", states))
     else:
