@@ -58,9 +58,7 @@ class LiveState:
     """
 
     name: str = ""
-    mode: lines.Mode = "log"
     unit: str = "samples"
-    created: str = ""
     epoch_batches: int | None = None
     elapsed_ns: int = 0
     epoch: int | None = None
@@ -104,8 +102,7 @@ class LiveRun:
         match line:
             case lines.Header():
                 self._header, self.environment = line, line.environment
-                known = line.name, line.mode, line.unit, line.created, line.loader.length
-                self.so_far = LiveState(*known)
+                self.so_far = LiveState(line.name, line.unit, line.loader.length)
             case lines.Block() if self._header:
                 self._serve(line, self._header)
                 time_ns = self._came_ns

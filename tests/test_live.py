@@ -86,9 +86,7 @@ def test_before_the_first_batch() -> None:
     assert LiveRun().silent_ns(0) is None
     assert after(header(), block([]), quiet_s=3) == LiveState(
         name="a run",
-        mode="log",
         unit="images",
-        created="2026-01-31T12:00:00+00:00",
         epoch_batches=100,
         elapsed_ns=3 * SECOND,
     )
