@@ -221,8 +221,8 @@ class FollowedRun:
     def read(self) -> bool:
         """Take all lines that were appended, but for damaged ones; False where there is no log.
 
-        An incomplete last line waits for its end. A log that was cut off, or replaced by another
-        one, is read from its beginning. Raises RunLogError when it is no log, or cannot be read.
+        An incomplete last line waits for its end. A log that was replaced by another one is read
+        from its beginning. Raises RunLogError when it is no log, or cannot be read.
         """
         if not self._path.exists():
             return False
@@ -231,7 +231,7 @@ class FollowedRun:
             if not first.endswith(b"\n"):
                 return True
             told_ns = self.run.so_far.elapsed_ns
-            if first != self._first or state.st_size < self._read_bytes:
+            if first != self._first:
                 log.LogReader(self._path).add([first])  # it must be a header
                 self.run, told_ns = LiveRun(), -1
                 self._first, self._read_bytes = first, 0
