@@ -47,14 +47,13 @@ class Rates:
 class LiveState:
     """How far a run has come and how fast it is; what is not known is None.
 
-    `elapsed_ns` is the time since its start. `epoch` and `batch` are the last ones that are
-    known, counted from 0; `batches` counts all that are, and `epoch_batches` is the loader's
-    length. `now` is of the steady batches of the last minute, or of the last one where none ended
-    in it; `overall` is of all. Of an alternating run both are of the counted real blocks, of a
-    replay of the kept batches. `wait_ns` is how long training has waited for the loader so far,
-    warm-up included; `epoch_start_ns` is the first wait of the first epoch. `silent_ns` is for how
-    long no batch came, where that is far longer than usual and the run has not said that it, or its
-    recording, ended. `events` are the last three.
+    `elapsed_ns` is the time since its start. `epoch` and `batch` are the last ones that are known,
+    counted from 0; `batches` counts all that are, and `epoch_batches` is the loader's length. `now`
+    is of the steady batches of the last minute; `overall` is of all. Of an alternating run both are
+    of the counted real blocks, of a replay of the kept batches. `wait_ns` is how long training has
+    waited for the loader so far, warm-up included; `epoch_start_ns` is the first wait of the first
+    epoch. `silent_ns` is for how long no batch came, where that is far longer than usual and the
+    run has not said that it, or its recording, ended. `events` are the last three.
     """
 
     name: str = ""
@@ -92,9 +91,7 @@ class LiveRun:
         self._batches = Counter[int]()  # of each epoch that goes on
         self._last: dict[int, tuple[int, int, float]] = {}  # its last batch, if its step is open
         self._all = np.zeros(4)  # iterations that count, their time, their waits, their samples
-        self._recent = deque(
-            [(0, self._all)], MOST_RECENT
-        )  # when they ended, and the same, of the last minute
+        self._recent = deque[tuple[int, Values]](maxlen=MOST_RECENT)  # the same, with their ends
 
     def take(self, line: lines.Line) -> None:
         """Take the next line."""
@@ -188,8 +185,6 @@ class LiveRun:
             if silent_ns <= max(LEAST_SILENCE_NS, SILENT_ITERATIONS * usual_ns):
                 silent_ns = None
         recent = [times for end_ns, times in self._recent if end_ns > now_ns - MINUTE_NS]
-        if not recent and silent_ns is None:
-            recent = [self._recent[-1][1]]
         return replace(
             self.so_far,
             elapsed_ns=now_ns,
