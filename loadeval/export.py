@@ -127,8 +127,7 @@ def _events(run: Run) -> Iterator[TraceEvent]:
 def _tracks(run: Run) -> Iterator[tuple[str, list[Iterable[Slice]]]]:
     """The tracks of each epoch, by name, and what is on each, in some parts that are in order.
 
-    Its arms and its batches; one for each worker and one beside it for its other thread; and two
-    for training's part of loading.
+    Its arms and its batches, and one for each worker.
     """
     stages, ends = dict(run.stages.by("epoch")), {end.epoch: end for end in run.ends}
     rows = rows_of_epochs(run)
@@ -145,9 +144,10 @@ def _tracks(run: Run) -> Iterator[tuple[str, list[Iterable[Slice]]]]:
             last.append((end.request_ns, end.wait_ns or 0, f"wait, {end.cause}", {}))
         step = _slices("step", came_ns, steps.step_ns, steps)
         yield f"epoch {epoch}: batches", [waits, step, last]
-        if epoch in stages:
-            for name, parts in _loading(stages[epoch]):
-                yield f"epoch {epoch}: {name}", parts
+        for worker, own in stages[epoch].by("worker") if epoch in stages else ():
+            name, began = "loading" if worker == UNKNOWN else f"worker {worker}", spans(own)
+            parts = [_slices(stage, *began[stage], own) for stage in ("fetch", "collate")]
+            yield f"epoch {epoch}: {name}", parts
 
 
 def _arms(steps: Columns) -> Iterator[Slice]:
@@ -160,18 +160,6 @@ def _arms(steps: Columns) -> Iterator[Slice]:
         begin_ns, last = int(part.request_ns[0]), part.take(slice(-1, None))
         end_ns = int((last.request_ns + last.wait_ns + last.step_ns.clip(0))[0])
         yield begin_ns, end_ns - begin_ns, name, {"batches": len(part)}
-
-
-def _loading(stages: Columns) -> Iterator[tuple[str, list[Iterable[Slice]]]]:
-    tracks: list[tuple[str, Columns, tuple[str, ...]]] = []
-    for worker, own in stages.by("worker"):
-        name = "loading" if worker == UNKNOWN else f"worker {worker}"
-        tracks += [(name, own, ("fetch", "collate")), (f"{name}, queue", own, ("pickle",))]
-    tracks.append(("receive and pin", stages, ("receive", "pin")))
-    tracks.append(("indices", stages, ("indices",)))
-    for name, batches, of_track in tracks:
-        began = spans(batches)
-        yield name, [_slices(stage, *began[stage], batches) for stage in of_track]
 
 
 def _slices(
