@@ -129,21 +129,17 @@ def _tracks(run: Run) -> Iterator[tuple[str, list[Iterable[Slice]]]]:
 
     Its arms and its batches, and one for each worker.
     """
-    stages, ends = dict(run.stages.by("epoch")), {end.epoch: end for end in run.ends}
-    rows = rows_of_epochs(run)
-    for epoch in sorted({*rows, *ends, *stages}):
-        steps, end = run.steps.take(rows.get(epoch, slice(0))), ends.get(epoch)
+    stages, rows = dict(run.stages.by("epoch")), rows_of_epochs(run)
+    for epoch in sorted({*rows, *stages}):
+        steps = run.steps.take(rows.get(epoch, slice(0)))
         steps = steps.take(steps.request_ns != UNKNOWN)
         if run.header.mode == "alternate":
             yield f"epoch {epoch}: arms", [_arms(steps)]
         facts = ("batch", "samples", "nbytes", "gpu_idle_ns")
         came_ns = steps.request_ns + steps.wait_ns
         waits = _slices("wait", steps.request_ns, steps.wait_ns, steps, facts)
-        last: list[Slice] = []
-        if end is not None and end.request_ns is not None and end.cause != "unmeasured":
-            last.append((end.request_ns, end.wait_ns or 0, f"wait, {end.cause}", {}))
         step = _slices("step", came_ns, steps.step_ns, steps)
-        yield f"epoch {epoch}: batches", [waits, step, last]
+        yield f"epoch {epoch}: batches", [waits, step]
         for worker, own in stages[epoch].by("worker") if epoch in stages else ():
             name, began = "loading" if worker == UNKNOWN else f"worker {worker}", spans(own)
             parts = [_slices(stage, *began[stage], own) for stage in ("fetch", "collate")]

@@ -113,7 +113,6 @@ epoch 0: batches: wait 60.0002 +0.0 batch=1 gpu_idle_ns=500
 epoch 0: batches: step 60.0002 +9.999 batch=1
 epoch 0: batches: wait 70.0002 +2.5 batch=2 samples=4
 epoch 0: batches: step 72.5002 +7.5 batch=2
-epoch 0: batches: wait, exhausted 80.0002 +7.0
 epoch 0: worker 0: fetch 2.0002 +20.0 batch=0
 epoch 0: worker 0: collate 22.0002 +8.0 batch=0
 epoch 0: worker 0: fetch 30.0002 +4.0 batch=2
