@@ -97,9 +97,7 @@ def _timeline(run: Run) -> Iterator[str]:
     for number, event in enumerate(_events(run)):
         yield ",\n" if number else ""
         yield encode(event).decode()
-    names = ("run_id", "name", "mode", "created", "unit")
-    about = {"tool": "loadeval", **{name: getattr(run.header, name) for name in names}}
-    yield f'\n],"displayTimeUnit":"ms","otherData":{encode(about).decode()}}}\n'
+    yield '\n],"displayTimeUnit":"ms"}\n'
 
 
 def _events(run: Run) -> Iterator[TraceEvent]:
