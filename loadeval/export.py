@@ -29,8 +29,6 @@ Slice = tuple[int, int, str, TraceEvent]
 ENDINGS = {"chrome": ".trace.json", "csv": ".csv"}
 BATCHES = ("epoch", "batch", "arm", "pair", *Block.COLUMNS, "gpu_idle_ns")
 READINGS = ("probe", "subject", "quantity", "time_ns", "value")
-CHUNK = 20_000
-"""So many batches are objects of Python at a time."""
 PROCESS = 1
 
 
@@ -77,10 +75,9 @@ def export_run(run: Run, form: str, path: Path) -> list[Path]:
 
 def _rows(table: Columns, names: Sequence[str]) -> Iterator[Sequence[object]]:
     yield names
-    for at in range(0, len(table), CHUNK):
-        columns = (table[name][at : at + CHUNK].tolist() for name in names)
-        cells = (["" if value == UNKNOWN else value for value in column] for column in columns)
-        yield from zip(*cells, strict=True)
+    columns = (table[name].tolist() for name in names)
+    cells = (["" if value == UNKNOWN else value for value in column] for column in columns)
+    yield from zip(*cells, strict=True)
 
 
 def _readings(run: Run) -> Iterator[tuple[str, str, str, int, float | str]]:
