@@ -36,7 +36,7 @@ def export_run(run: Run, form: str, path: Path) -> list[Path]:
     """Write `run` to `path`: a timeline of form "chrome", or the first of some tables, "csv".
 
     Returns the files that were written. Raises UsageError if one exists, if they cannot be written,
-    when none is left, or if a timeline needs times that the run does not have.
+    or if a timeline needs times that the run does not have.
     """
     if form == "chrome" and len(run.steps) and (run.steps.request_ns == UNKNOWN).all():
         raise UsageError(
@@ -54,23 +54,19 @@ def export_run(run: Run, form: str, path: Path) -> list[Path]:
         if len(run.stages):
             stages = path.with_name(f"{path.stem}-stages{path.suffix}")
             tables[stages] = _rows(run.stages, STAGES)
-    written: list[Path] = []
     try:
         for each, rows in tables.items():
             with each.open("x", encoding="utf-8", newline="") as file:
-                written.append(each)
                 if form == "csv":
                     csv.writer(file, lineterminator="\n").writerows(rows)
                 else:
                     file.writelines(_timeline(run))
     except OSError as error:
-        for each in written:
-            each.unlink(missing_ok=True)
         raise UsageError(
             f"cannot write {each}: {error.strerror or error}; give another path with --output, in "
             "a folder that exists and has room"
         ) from error
-    return written
+    return list(tables)
 
 
 def _rows(table: Columns, names: Sequence[str]) -> Iterator[Sequence[object]]:

@@ -259,7 +259,6 @@ def test_what_is_written(form: str, written: list[str], log: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("place", ["none/it", "run.jsonl/it"])
 def test_a_place_that_cannot_be_written(place: str, log: Path, tmp_path: Path) -> None:
-    """One error, and nothing is left behind."""
     code, out, err = run(log, "-f", "csv", "-o", tmp_path / place)
     assert (code, out) == (1, "")
     assert err.startswith(f"Error: cannot write {tmp_path / place}: N")
