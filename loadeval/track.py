@@ -32,6 +32,8 @@ MOST_LINES = 10_000
 LONGEST_END_S = 5.0
 """The end of a training waits no longer for a tracker, whose server may be gone."""
 LATE = "it takes too long"
+DEFAULT_EXPERIMENT = "0"
+"""MLflow's number of its experiment `Default`, which is always there."""
 
 
 class Tracking:
@@ -155,10 +157,7 @@ def mlflow(name: str) -> Iterator[Log]:
     def log(step: int, scalars: dict[str, float]) -> None:
         nonlocal run_id
         if run_id is None:
-            # There is no public name for the experiment that the program has chosen.
-            fluent = mlflow.tracking.fluent
-            experiment = getattr(fluent, "_get_experiment_id", lambda: "0")()
-            run_id = client.create_run(experiment, run_name=name).info.run_id
+            run_id = client.create_run(DEFAULT_EXPERIMENT, run_name=name).info.run_id
         mlflow.log_metrics(scalars, step=step, run_id=run_id)
 
     yield log
@@ -179,8 +178,7 @@ def wandb(name: str) -> Iterator[Log]:
         if run is None:
             # What the program prints is left alone, and so is a run that it begins later.
             settings = wandb.Settings(console="off")
-            project = wandb.setup().settings.project or "loadeval"
-            run = wandb.init(project=project, name=name, reinit="create_new", settings=settings)
+            run = wandb.init(name=name, reinit="create_new", settings=settings)
         if not is_defined:  # drawn over the batches, not over the program's steps
             run.define_metric(BATCHES, hidden=True)
             run.define_metric(f"{PREFIX}*", step_metric=BATCHES)
