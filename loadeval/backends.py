@@ -217,8 +217,6 @@ def compare_backends(  # noqa: C901 - one way through
                 trains = False
         except Exception as error:
             if trains:
-                if hasattr(error, "add_note"):  # since Python 3.11
-                    error.add_note(f"It was a batch of backend {name!r}.")
                 raise
             adapters[name].measurement.recorder.note(in_words(error), "failed backend")
             return error
