@@ -179,24 +179,18 @@ def test_logs_make_the_same_comparison_again(scripted: Scripted, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("backends", "options", "message"),
+    ("options", "message"),
     [
-        ([[1]], {}, r"backends is \[\[1\]\]; expected a dict of loaders by name"),
-        ({}, {}, "backends is {}; expected a dict of loaders by name"),
-        ({"a": [1]}, {"batches": None}, "batches is None; expected a whole number, 1 or more"),
-        ({"a": [1]}, {"rounds": 0}, "rounds is 0; expected a whole number, 1 or more"),
-        ({"a": [1]}, {"step": 3}, "step is 3; expected a function"),
-        ({"a": [1]}, {"pairs": 3}, "there is no option pairs=; expected one of samples, unit"),
-        ({"../a": [1]}, {"log_dir": __file__}, "'../a' cannot name a run log; expected a name"),
-        ({"a": [1]}, {"log_dir": __file__}, "log_dir is '.*py'; expected a folder .*exists"),
+        ({"batches": 0}, "batches is 0; expected a whole number, 1 or more"),
+        ({"rounds": 0}, "rounds is 0; expected 1 or more"),
+        ({"pairs": 3}, "there is no option pairs=; expected one of samples, unit"),
     ],
-    ids=lambda value: str(value)[:20],
 )
 def test_wrong_arguments_are_named(
-    scripted: Scripted, backends: Any, options: dict[str, Any], message: str
+    scripted: Scripted, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        scripted.compare(backends, **options)
+        scripted.compare({"a": [1]}, **options)
 
 
 @pytest.mark.parametrize(
