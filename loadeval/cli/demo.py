@@ -67,8 +67,6 @@ def _train(log: Path, device: str, **settings: Any) -> None:
     try:
         from loadeval.demo.run import run_demo  # noqa: PLC0415 - imports torch
     except ModuleNotFoundError as error:
-        if error.name not in {"torch", "PIL", "matplotlib"}:
-            raise
         raise LoadevalError(
             f"the demo needs torch, Pillow and matplotlib, and {error.name} is not installed; "
             'install them with: pip install "loadeval[demo]"'
