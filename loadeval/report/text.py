@@ -36,7 +36,8 @@ WIDTH = 80
 """Columns of a file's lines, and of a terminal's where it does not say."""
 LONGEST_LINE = 100
 """Columns of a sentence's lines: longer ones are hard to read, however wide the terminal is."""
-LONGEST_BAR = 72
+LONGEST_BAR, BESIDE_BAR = 72, 18
+"""Columns of a bar at most, and of its label and its total."""
 MOST_FINDINGS = 10
 """On a screen."""
 LOOKS = {
@@ -241,44 +242,29 @@ def _wrapped_cell(text: str, room: int) -> list[str]:
 
 
 def _bars(block: Bars, width: int) -> list[Line]:
-    """Each bar with its total, and below them what their parts are."""
-    names = list(dict.fromkeys(name for _, parts in block.rows for name in parts))
-    look = {
-        name: (BLOCKS[at % len(BLOCKS)], DARK.get(name.replace(" ", "_"), "default"))
-        for at, name in enumerate(names)
-    }
-    labels = [printable(label) for label, _ in block.rows]
+    """Each bar with its total, and below them what the parts of the first one are."""
+    (_, first), *_ = block.rows
+    look = {name: (BLOCKS[at], DARK[name.replace(" ", "_")]) for at, name in enumerate(first)}
     totals = [sum(parts.values()) for _, parts in block.rows]
-    in_words = list(map(duration, totals))
-    label_width = max(map(cell_len, labels), default=0)
-    room = width - label_width - max(map(len, in_words), default=0) - 2 * GAP
+    longest, label_width = max(totals) or 1.0, max(len(label) for label, _ in block.rows)
     # A part that is there takes a column, however short it is.
-    room = max(min(room, LONGEST_BAR), NARROWEST) - len(names)
-    longest = max(totals, default=0.0) or 1.0
+    room = max(min(width - BESIDE_BAR, LONGEST_BAR), NARROWEST) - len(first)
     found = []
-    for label, total, (_, parts) in zip(labels, in_words, block.rows, strict=True):
-        line = Line(label + " " * (label_width - cell_len(label) + GAP))
-        end, drawn = 0.0, 0
+    for (label, parts), total in zip(block.rows, totals, strict=True):
+        line = Line(label.ljust(label_width + GAP))
         for name, value in parts.items():
-            end += value / longest * room
-            columns = max(round(end) - drawn, 1)
             glyph, color = look[name]
-            line.append(glyph * columns, color)
-            drawn += columns
-        found.append(line.append(f"  {total}"))
-    whole = totals[0] if totals and totals[0] > 0 else None
+            line.append(glyph * max(round(value / longest * room), 1), color)
+        found.append(line.append(f"  {duration(total)}"))
     legend = Line()
-    for name in names:
-        glyph, color = look[name]
-        value = next(parts[name] for _, parts in block.rows if name in parts)
-        part = "" if whole is None else f" ({whole_share(value / whole)})"
-        said = f" {printable(name)} {duration(value)}{part}"
-        entry = Line.assemble((glyph, color), said)
+    for name, (glyph, color) in look.items():
+        part = whole_share(first[name] / (totals[0] or 1.0))
+        entry = Line.assemble((glyph, color), f" {name} {duration(first[name])} ({part})")
         if legend and legend.cell_len + 3 + entry.cell_len > width:
             found.append(legend)
             legend = Line()
         legend = Line.assemble(legend, " " * 3, entry) if legend else entry
-    return [*found, legend] if names else found
+    return [*found, legend]
 
 
 def _in_short(finding: FindingText) -> tuple[str, str]:

@@ -149,7 +149,6 @@ def test_text_of_a_run_steers_nothing() -> None:
                 Text(evil, "command"),
                 Facts([(evil, evil)]),
                 Table((evil,), [(evil,), (Number(1.0, evil),)]),
-                Bars([(evil, {evil: 1.0})]),
             ],
         )
     ]
