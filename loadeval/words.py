@@ -80,11 +80,6 @@ def times(ratio: float) -> str:
     return f"{ratio:.2f}x" if LEAST_RATIO <= ratio < 1 else f"{number(ratio)}x"
 
 
-def rate(per_s: float, unit: str) -> str:
-    """A throughput in `unit` per second: 727 images/s."""
-    return f"{number(per_s)} {unit}/s"
-
-
 def cpus(count: float) -> str:
     """CPUs in use or free: 1 CPU, 2.5 CPUs."""
     text = f"{count:.2g}"

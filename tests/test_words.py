@@ -50,7 +50,6 @@ def test_a_number_has_three_digits_or_is_whole(value: float, text: str) -> None:
         (words.times(0.9849), "0.98x"),
         (words.times(0.0123), "0.0123x"),
         (words.size(4_816_896), "4.82 MB"),
-        (words.rate(727.2, "images"), "727 images/s"),
         (words.cpus(2.53), "2.5 CPUs"),
         (words.counted(2000, "batch", "batches"), "2,000 batches"),
         (words.moment(125_304_000_000), "125.30 s"),
