@@ -133,8 +133,8 @@ def _tracks(run: Run) -> Iterator[tuple[str, list[Iterable[Slice]]]]:
         yield f"epoch {epoch}: batches", [waits, step]
         for worker, own in stages[epoch].by("worker") if epoch in stages else ():
             name, began = "loading" if worker == UNKNOWN else f"worker {worker}", spans(own)
-            parts = [_slices(stage, *began[stage], own) for stage in ("fetch", "collate")]
-            yield f"epoch {epoch}: {name}", parts
+            fetch, collate = (_slices(stage, *began[stage], own) for stage in ("fetch", "collate"))
+            yield f"epoch {epoch}: {name}", [fetch, collate]
 
 
 def _arms(steps: Columns) -> Iterator[Slice]:

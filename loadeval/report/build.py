@@ -366,7 +366,6 @@ def _section(title: str, *blocks: Block, priority: int | None = None) -> Section
                 return any(map(len, block.tables.values()))
             case Findings():
                 return bool(block.found)
-        return True
 
     return Section(title, list(filter(shows, blocks)), priority)
 
