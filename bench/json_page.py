@@ -34,7 +34,6 @@ from loadeval.estimate.before_after import BeforeAfter, Difference
 from loadeval.estimate.epochs import epochs, outliers
 from loadeval.estimate.stats import Estimate
 from loadeval.job import Job
-from loadeval.live import LiveState
 from loadeval.model.whatif import WhatIf
 from loadeval.probes.gpu import GPUProbe
 from loadeval.probes.host import HostProbe
@@ -108,19 +107,6 @@ class Predictions(TypedDict):
     others_cpus: float
 
 
-Watched = TypedDict("Watched", {"path": str, **hints_of(LiveState)})  # type: ignore[misc]
-Watched.__doc__ = inspect.getdoc(LiveState)
-WatchedRank = TypedDict("WatchedRank", {"log": str, **hints_of(LiveState)})  # type: ignore[misc]
-WatchedRank.__doc__ = "A rank, by the name of its log: the keys are those of Watched."
-
-
-class WatchedRanks(TypedDict):
-    """The ranks of a job, in order."""
-
-    path: str
-    ranks: Sequence[WatchedRank]
-
-
 class Trainings(TypedDict):
     """The trainings that were looked at."""
 
@@ -175,7 +161,7 @@ COMMANDS: dict[str, dict[str, type]] = {
     },
     "whatif": {"a run": Predictions},
     "tune": {"a program": Tuning},
-    "watch": {"a run": Watched, "the ranks of a job": WatchedRanks},
+    "watch": {"a run": Result, "the ranks of a job": Ranks},
     "attach": {"trainings": Trainings},
     "backends": {"a folder of images": Recipes},
     "doctor": {"this machine": Checkup},

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import groupby
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -47,19 +46,14 @@ FURTHEST_APART = 1.02
 class Rank:
     """One rank; times are in nanoseconds per batch, over the job's measured batches.
 
-    `wait_ns` is its own wait, `wait_share` that as a share of the job's iteration, and
-    `waited_for_ns` how long it waited inside of its step for ranks that waited longer for their
-    batches. It was the last in `last_share` of the batches for which some rank waited; without its
-    longer waits the job would save `cost_ns`. A rank that ended early has no figures.
+    `wait_ns` is its own wait. It was the last in `last_share` of the batches for which some rank
+    waited; without its longer waits the job would save `cost_ns`. A rank that ended early has no
+    figures.
     """
 
     rank: int
-    path: Path | None
     host: str | None
-    batches: int
     wait_ns: float | None = None
-    wait_share: float | None = None
-    waited_for_ns: float | None = None
     last_share: float | None = None
     cost_ns: float | None = None
 
@@ -84,14 +78,13 @@ class Job:
 
     `run` is the job as a run: of each batch that all ranks have the longest wait, the ranks' mean
     iteration, and the samples of all. What else is known, its loader's stages, its readings, is
-    that of the rank `shown`, for which the others wait most. `ranks` are those with logs, in order,
-    of `world_size`. `steps` batches were measured on all; the job waits `wait_ns` for one, of
-    `iteration_ns`, None where there are none.
+    that of the rank `shown`, for which the others wait most. `ranks` are those with logs, in order.
+    `steps` batches were measured on all; the job waits `wait_ns` for one, of `iteration_ns`, None
+    where there are none.
     """
 
     run: Run
     shown: int
-    world_size: int
     ranks: tuple[Rank, ...]
     steps: int
     iteration_ns: float | None
@@ -120,9 +113,7 @@ def are_ranks(runs: Sequence[Run]) -> bool:
     )
 
 
-def job_of(
-    runs: Iterable[Run], full: Callable[[Run], Run] = lambda run: run, name: str | None = None
-) -> Job:
+def job_of(runs: Iterable[Run], full: Callable[[Run], Run] = lambda run: run) -> Job:
     """Two ranks or more, as `are_ranks` tells, as one job.
 
     `runs` may lack all but their batches, events and ends: `full` gives one of them as a whole. A
@@ -172,9 +163,9 @@ def job_of(
     times_last = np.bincount(last, longest_ns > LEAST_SHARE * iteration_ns, len(ranks))
     of_others_ns = np.where(np.arange(len(ranks))[:, None] == last, 0, waits_ns).max(0)
     costs_ns = np.bincount(last, longest_ns - of_others_ns, len(ranks))
-    own_ns, last_shares = waits_ns.sum(1) / count, times_last / max(times_last.sum(), 1)
-    shares = own_ns / (iteration_ns or 1.0), wait_ns - own_ns, last_shares, costs_ns / count
-    of_ranks = np.stack([own_ns, *shares], 1).tolist() if len(last) else ()
+    last_shares = times_last / max(times_last.sum(), 1)
+    columns_of_ranks = waits_ns.sum(1) / count, last_shares, costs_ns / count
+    of_ranks = np.stack(columns_of_ranks, 1).tolist() if len(last) else ()
     figures = dict(zip(map(_rank, ranks), of_ranks, strict=False))
 
     middle = (len(ranks) - 1) // 2
@@ -182,17 +173,10 @@ def job_of(
     behind = np.bincount(last, beyond_ns, len(ranks)).argmax()
     shown = _aligned(full(kept[behind]), common)
     return Job(
-        run=_as_one(shown, every, shown.steps.replace(**columns), name),
+        run=_as_one(shown, every, shown.steps.replace(**columns)),
         shown=_rank(shown),
-        world_size=shown.header.environment["world_size"],
         ranks=tuple(
-            Rank(
-                _rank(each),
-                each.path,
-                each.header.environment.get("host"),
-                each.batches,
-                *figures.get(_rank(each), ()),
-            )
+            Rank(_rank(each), each.header.environment.get("host"), *figures.get(_rank(each), ()))
             for each in every
         ),
         steps=len(last),
@@ -200,7 +184,7 @@ def job_of(
         wait_ns=wait_ns if len(last) else None,
         stragglers=_stragglers(ranks, waits_ns, beyond_ns, times_last, iteration_ns),
         cautions=tuple(
-            _cautions(every, kept, is_same, did_else, took_ns if count >= FEWEST_BATCHES else [0])
+            _cautions(every, kept, is_same, took_ns if count >= FEWEST_BATCHES else [0])
         ),
     )
 
@@ -216,7 +200,7 @@ def _aligned(run: Run, common: Column) -> Run:
     return run if rows.all() else replace(run, steps=run.steps.take(rows))
 
 
-def _as_one(shown: Run, every: Sequence[Run], steps: Columns, name: str | None) -> Run:
+def _as_one(shown: Run, every: Sequence[Run], steps: Columns) -> Run:
     """The rank `shown` with the job's steps, and with what happened on any rank, told once."""
     place, longest = shown.header.environment, dict[int, int]()
     events = defaultdict[tuple[Any, str], list[tuple[int, int]]](list)
@@ -239,7 +223,7 @@ def _as_one(shown: Run, every: Sequence[Run], steps: Columns, name: str | None) 
         shown,
         header=change(
             shown.header,
-            name=name or f"{len(every)} ranks",
+            name=f"{len(every)} ranks",
             environment={key: place[key] for key in place if key not in {"rank", "host"}},
         ),
         steps=steps,
@@ -338,11 +322,7 @@ def _late(
 
 
 def _cautions(
-    every: Sequence[Run],
-    ranks: Sequence[Run],
-    is_same: Mask,
-    did_else: Mask,
-    took_ns: Sequence[int],
+    every: Sequence[Run], ranks: Sequence[Run], is_same: Mask, took_ns: Sequence[int]
 ) -> Iterator[str]:
     """What makes the figures of a job mean less."""
     size = every[0].header.environment["world_size"]
@@ -356,19 +336,11 @@ def _cautions(
             f"Ranks that ended early are left out: {_ranges(early)}, after "
             f"{max(early.values()):,} batches at most."
         )
-    batches = [rank.batches for rank in ranks]
-    if len(is_same) < max(batches):
-        yield (
-            f"Ranks have {min(batches):,} to {max(batches):,} batches: the {len(is_same):,} that "
-            "all of them have are compared."
-        )
     if not is_same.all():
         yield (
             f"For {(~is_same).sum():,} batches the ranks were in different arms: these are left "
             "out. Pass the same seed, pairs and batches on all ranks."
         )
-    if did_else.any():
-        yield f"Steps left out: {did_else.sum():,}, in which a rank did more than train."
     if max(took_ns) > FURTHEST_APART * min(took_ns):
         yield (
             "The ranks do not end their steps together: the same batches took "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from datetime import datetime
 from typing import Protocol
 
 TIME_UNITS = ("ns", "us", "ms", "s")
@@ -79,11 +78,6 @@ def times(ratio: float) -> str:
     return f"{ratio:.2f}x" if LEAST_RATIO <= ratio < 1 else f"{number(ratio)}x"
 
 
-def rate(per_s: float, unit: str) -> str:
-    """A throughput in `unit` per second: 727 images/s."""
-    return f"{number(per_s)} {unit}/s"
-
-
 def cpus(count: float) -> str:
     """CPUs in use or free: 1 CPU, 2.5 CPUs."""
     text = f"{count:.2g}"
@@ -111,11 +105,6 @@ def span(ns: float) -> str:
         if count or parts:
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2])
-
-
-def wall_clock(when: datetime) -> str:
-    """Date and time, and the time zone where it is known."""
-    return f"{when:%Y-%m-%d %H:%M:%S %Z}".rstrip()
 
 
 FORMATS: dict[str, Callable[[float], str]] = {

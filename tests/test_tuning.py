@@ -243,18 +243,6 @@ def test_wrong_arguments_are_named(loaders: Loaders, options: dict[str, int]) ->
         loaders.tune(**options)
 
 
-def test_by_default_nothing_is_tried_that_the_loader_does_not_take(
-    loaders: Loaders, predicted: dict[int, Estimate]
-) -> None:
-    def make(num_workers: int) -> ScriptedLoader:
-        return loaders.make(num_workers)
-
-    predicted.update({workers: Estimate(2.0, 1.9, 2.1) for workers in (2, 3)})
-    result = loaders.tune(make, space=None)
-    assert tried(result) == [{}, {"num_workers": 2}, {"num_workers": 3}]
-    assert [trial.error for trial in result.trials] == [None] * 3
-
-
 def test_the_look_into_a_long_epoch_is_long_enough(loaders: Loaders) -> None:
     """Its blocks are sized for the batches that it has, not for those of the epoch."""
 

@@ -17,16 +17,16 @@ from loadeval.cli.console import Command, errors_printed, say, shown_path
 from loadeval.cli.hangs import HangTeller
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.run import Run
-from loadeval.errors import LoadevalError, UsageError, in_words
+from loadeval.errors import LoadevalError, in_words
 from loadeval.launch.command import CannotStartError, end_like, name_of, remove_marks, why_nothing
 from loadeval.launch.command import run as run_command
 from loadeval.launch.folder import loaders_in, new_folder, trainings_in
 from loadeval.launch.loadeval_inject import REFUSED_MARK
 from loadeval.launch.settings import RunSettings, check, settings_in
 from loadeval.report import text
-from loadeval.report.blocks import Heading, Section, Table, Text
+from loadeval.report.blocks import Section, Table, Text
 from loadeval.report.build import Result
-from loadeval.report.report import Report, report_of_training
+from loadeval.report.report import report_of_training
 from loadeval.words import printable
 
 IsEnough = Callable[[Sequence[ProcessRecord]], bool]
@@ -49,7 +49,6 @@ HANG_AFTER = (
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)]
 MOST_TRAININGS = 4
-MOST_LOADERS = 8
 ABORTED = 5
 NEARLY_WHOLE = 0.02
 """Batches to a step: where they are no whole number, the program or its last epoch was cut off."""
@@ -113,11 +112,6 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     if mode not in {"log", "alternate"}:
         raise typer.BadParameter(f"--mode is {mode!r}; expected log or alternate")
-    if batches is not None and stop_after is not None and batches < stop_after:
-        raise typer.BadParameter(
-            f"--stop-after {stop_after} counts measured batches, of which --batches allows "
-            f"{batches}; leave one of them out"
-        )
     with errors_printed():
         of_run = RunSettings(
             "",
@@ -163,7 +157,6 @@ def measure(
     folder = Path(settings.folder)
     place = shown_path(folder)
     say(f"loadeval: logs in {place}; to follow them: loadeval watch {shlex.quote(place)}")
-    after = f", after the {stop_after} batches of --stop-after" if stop_after else ""
     hangs = HangTeller(folder, hang_after_s, redact=settings.redact)
     try:
         ended = run_command(
@@ -172,7 +165,7 @@ def measure(
             stop_after,
             is_hanging=lambda: hangs.poll() and abort_on_hang,
             is_enough=is_enough,
-            before_end=lambda: say(f"loadeval: ending the program here, as Ctrl-C does{after}"),
+            before_end=lambda: say("loadeval: ending the program here, as Ctrl-C does"),
         )
     except CannotStartError as error:
         remove_marks(folder)
@@ -210,27 +203,21 @@ def tell(settings: RunSettings, folder: Path, code: int) -> None:
         say(why)
     if not loaders or sys.stderr is None:  # the program's descriptor 2 is closed
         return
-    trainings: list[tuple[list[Path], Report]] = []
-    for logs in trainings_in(folder)[:MOST_TRAININGS]:
-        try:
-            trainings.append((logs, report_of_training(logs, folder)))
-        except UsageError:  # noqa: PERF203 - its ranks are of no one job
-            trainings += [([log], report_of_training([log], folder)) for log in logs]
+    trainings = [
+        (logs, report_of_training(logs, folder)) for logs in trainings_in(folder)[:MOST_TRAININGS]
+    ]
     for number, (logs, report) in enumerate(trainings, 1):
         named, head = replace(report, paths=(place,)), list[Section]()
         if len(trainings) > 1:
             title = f"Training {number} of {len(trainings)}: {logs[0].name}"
-            head.append(Section("", [Heading(title)], priority=0))
+            head.append(Section(title, priority=0))
             named = replace(report, paths=tuple(place / log.name for log in logs))
-        shown = [*head, *named.sections(named.commands())]
+        shown = [*head, *named.with_command()]
         text.show(shown, file=sys.stderr, height=SCREEN_LINES)
         say("")
     results = [report.result for _, report in trainings if report.result]
     notes = [Text(note) for note in _notes(settings, results, loaders)]
     text.show([Section("", [*notes, loaders_table(loaders)])], file=sys.stderr)
-    if not trainings:
-        log = place / loaders[0][0].log
-        say(f"\nMore: loadeval compare {shlex.quote(str(log))} --full")
     say(f"\nLogs: {place}")
 
 
@@ -266,7 +253,7 @@ def _notes(
 def loaders_table(loaders: Sequence[tuple[LoaderRecord, Run]]) -> Table:
     """What each loader served, and how many optimizer steps were made of it."""
     rows: list[tuple[str, ...]] = []
-    for record, run in loaders[:MOST_LOADERS]:
+    for record, run in loaders:
         steps = "none seen" if record.role == "training" else ""
         if record.optimizer_steps:
             steps = f"{record.optimizer_steps:,}"
@@ -281,6 +268,4 @@ def loaders_table(loaders: Sequence[tuple[LoaderRecord, Run]]) -> Table:
     head = ["loader", "role", "batches", "epochs", "optimizer steps", "set"]
     if not any(row[-1] for row in rows):
         head, rows = head[:-1], [row[:-1] for row in rows]
-    if (left_out := len(loaders) - MOST_LOADERS) > 0:
-        rows.append((f"and {left_out} more", *[""] * (len(head) - 1)))
     return Table(head, rows)

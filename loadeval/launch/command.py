@@ -290,7 +290,7 @@ class ServedBatches:
         for log in logs:
             rank = self._ranks.setdefault(log, FollowedRun(self._folder / log))
             with suppress(OSError, LoadevalError):  # the program may remove or damage its log
-                reached += rank.read() and rank.run.so_far.batches >= self._batches
+                reached += rank.read() and rank.run.batches >= self._batches
         if reached:
             self._reached_s = min(self._reached_s, self._now_s())
         return bool(reached) and (reached == len(logs) or self._now_s() - self._reached_s > RANKS_S)

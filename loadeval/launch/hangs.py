@@ -169,7 +169,7 @@ class HangWatch:
                 pid,
                 rank if isinstance(rank, int) else None,
                 size if isinstance(size, int) else 1,
-                batches=sum(run.so_far.batches for run in runs),
+                batches=sum(run.batches for run in runs),
                 silent_ns=min(silent_ns for silent_ns, _ in each),
                 limit_ns=max(longest_ns, LEAST_NS) if after_s is None else after_s * SECOND_NS,
                 long_step_ns=gap_ns if any(run.is_open for run in runs) else math.inf,

@@ -222,7 +222,7 @@ def test_alternating_gives_a_verdict(launch: Launch, tmp_path: Path) -> None:
     assert set(done.run().steps.arm.tolist()) == {0, 1}
     assert "\nMeasured: " in done.err
     shown = ran(tmp_path, "watch", "--once", "--json", done.folder).stdout
-    assert json.loads(shown)["batches"] == 600
+    assert json.loads(shown)["run"]["batches"] == 600
     assert "report.html" in ran(tmp_path, "report", done.folder).stdout
 
 
