@@ -110,10 +110,9 @@ class Hang:
     batch `batch`, and in it the sample `sample`. `line` is the innermost line of the program's own
     code, of an installed package where there is none, `called` the innermost function, and `call`
     the system call with what it is of. The workers in `idle` are done and wait behind it. `signal`
-    is what killed it. `other_end` says who has the other end of a full pipe. `collective` is the
-    operation that training waits in. `seen_ns` is how long it was seen so, and `stays` tells that
-    it already was at this sample at the first look. Where stacks could not be read, `no_stacks`
-    says why.
+    is what killed it. `collective` is the operation that training waits in. `seen_ns` is how long
+    it was seen so, and `stays` tells that it already was at this sample at the first look. Where
+    stacks could not be read, `no_stacks` says why.
     """
 
     cause: str
@@ -132,7 +131,6 @@ class Hang:
     call: str | None = None
     idle: tuple[int, ...] = ()
     signal: int | None = None
-    other_end: str | None = None
     collective: str | None = None
     seen_ns: int = 0
     no_stacks: str | None = None
@@ -230,15 +228,6 @@ class Doing:
             return "queue" if file.endswith(QUEUES) else "shared lock"
         return "thread" if file.endswith(THREADING) else "lock"
 
-    def other_ends(self, look: Look) -> list[str]:
-        """The other processes that have the other end of the pipe that it reads or writes."""
-        end = self.state.path or "", self.waits_in != "write"
-        return [
-            f"process {each.pid}, {STATES.get((each.main and each.main.state) or '', 'not known')}"
-            for each in (look.training, *look.others)
-            if each is not self.process and end in each.pipes
-        ]
-
     def cause(self, look: Look) -> str:  # noqa: PLR0911 - one question after another
         """Why the batch that it owes does not come, if it does not move."""
         waits_in, path = self.waits_in, self.state.path or ""
@@ -248,9 +237,10 @@ class Doing:
             return "starting" if self.what == "starting" else "unknown"
         if waits_in == "sleep":
             return "sleeping"
-        is_of_pipe = waits_in == "read" and path.startswith("pipe:")
-        if is_of_pipe and not (self.other_ends(look) or self.has_threads):
-            return "killed"  # nobody can write to it
+        if waits_in == "read" and path.startswith("pipe:") and not self.has_threads:
+            others = (each for each in (look.training, *look.others) if each is not self.process)
+            if not any((path, True) in each.pipes for each in others):
+                return "killed"  # nobody can write to it
         puts = waits_in == "queue" and (self.called or "").endswith("put")
         if puts or (waits_in == "write" and path.startswith(("pipe:", "socket:"))):
             return "full"
@@ -319,9 +309,6 @@ def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
         elif last.killed:
             worker, (pid, signal) = owed_by, last.killed[0]
     idle = (each.worker for each in below if each.what == "idle" and each.worker != it.worker)
-    other_end = None
-    if cause == "full" and (it.state.path or "").startswith("pipe:"):
-        other_end = "; ".join(it.other_ends(last)) or "no other process has it open"
     return Hang(
         cause,
         silent_ns,
@@ -335,7 +322,6 @@ def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
         call=call_text(it.state),
         idle=tuple(sorted(each for each in idle if each is not None)),
         signal=signal,
-        other_end=other_end,
         collective=marks.collective(own.frames) if cause in NOT_LOADING else None,
         seen_ns=round(1e9 * elapsed_s),
         no_stacks=no_stacks,
@@ -441,7 +427,6 @@ def rows(hang: Hang, ranks: Sequence[Hang] = (), path: str | None = None) -> lis
         ("line", hang.line),
         ("in", hang.collective or hang.called),
         ("call", hang.call),
-        ("other end", hang.other_end),
         ("killed by", f"{signal} (process {hang.pid})" if hang.signal else None),
         ("behind it", f"{numbered(hang.idle)} {waiting}" if hang.idle else None),
         *of_ranks,
