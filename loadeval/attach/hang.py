@@ -37,8 +37,6 @@ SLEEPS, WRITES = (
     {"nanosleep", "clock_nanosleep"},
     {"write", "writev", "pwrite64", "sendto", "sendmsg"},
 )
-OF_STATE = {"T": "stopped", "t": "stopped", "R": "nothing", "D": "read"}
-"""What a thread waits in, by the kernel's letter; D is of a disk or a network file system."""
 
 CAUSES = {
     "unknown": ("does nothing, and what it waits for is not known", ""),
@@ -51,7 +49,6 @@ CAUSES = {
             "torch.distributed.algorithms.Join"
         ),
     ),
-    "stopped": ("is stopped, by SIGSTOP or a debugger", "kill -CONT {pid}"),
     "starting": (
         "has not finished starting",
         "see what its import or worker_init_fn waits for",
@@ -161,7 +158,7 @@ class Hang:
     def because(self, cause: str) -> Hang:
         """The same with this cause and its words."""
         says, to_try = CAUSES[cause]
-        says, to_try = says.format(collective=self.collective), to_try.format(pid=self.pid)
+        says = says.format(collective=self.collective)
         return replace(self, cause=cause, says=says, to_try=to_try)
 
 
@@ -214,14 +211,15 @@ class Doing:
         self.called = frame_text(self.frames[0]) if is_deeper else None
 
     def _waits_in(self) -> str:
-        state, call = self.state.state or "", self.state.call or "?"
-        if state in OF_STATE:
-            return OF_STATE[state]
+        state, call = self.state.state, self.state.call
+        if state == "R":
+            return "nothing"
         if call in SLEEPS:
             return "sleep"
         if call != "futex":
-            unknown = call == "?" or call.isdigit()
-            return "write" if call in WRITES else "unknown" if unknown else "read"
+            # D is of a disk or a network file system.
+            is_known = state == "D" or call is not None
+            return "write" if call in WRITES else "read" if is_known else "unknown"
         # Locks, queues and other threads are waited for by a futex.
         file = self.frames[0].file if self.frames else ""
         if file.endswith(QUEUES) or self.state.path == SHARED:
@@ -231,8 +229,8 @@ class Doing:
     def cause(self, look: Look) -> str:  # noqa: PLR0911 - one question after another
         """Why the batch that it owes does not come, if it does not move."""
         waits_in, path = self.waits_in, self.state.path or ""
-        if waits_in in {"stopped", "nothing"}:
-            return "slow" if waits_in == "nothing" else "stopped"
+        if waits_in == "nothing":
+            return "slow"
         if self.what in {"starting", "idle", "sending"}:  # of the latter the batch is on the way
             return "starting" if self.what == "starting" else "unknown"
         if waits_in == "sleep":
@@ -293,7 +291,7 @@ def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
         # An import of torch.distributed stays at the program's line, and goes on in its own.
         stacks = [[(frame.function, frame.line) for frame in each.frames] for each in (was, it)]
         cause = "step" if moved or woken or stacks[0] != stacks[1] else cause
-    elif cause != "stopped" and (moved or woken or used_ns > BUSY * 1e9 * elapsed_s):
+    elif moved or woken or used_ns > BUSY * 1e9 * elapsed_s:
         cause = "step" if cause == "step" else "slow"
     # Batches without a number may follow each other with the same sample, or at the same line.
     if it.batch is None or it.sample is None:
@@ -334,7 +332,7 @@ def _suspect(look: Look, marks: Marks) -> tuple[Doing, list[Doing], Doing, str]:
     own = Doing(look.training, marks, trains=True)
     below = [Doing(process, marks) for process in look.others]
     owner, cause = own, ""
-    if own.waits_in == "stopped" or own.process.stacks is None:
+    if own.process.stacks is None:
         return own, below, own, own.cause(look)
     number = marks.number(own.frames, "owed by")
     starting = [each for each in below if each.what == "starting"]

@@ -116,17 +116,6 @@ def test_a_pipe_to_which_nobody_can_write() -> None:
     assert judged(WAITS, observed(7, fetching(READ), "read", PIPE), writer).cause == "io"
 
 
-def test_a_worker_or_the_training_was_stopped() -> None:
-    """Even while a process that it has started computes."""
-    hang = of_worker(fetching(READ), None, state="T")
-    assert (hang.cause, hang.pid) == ("stopped", 7)
-    hang = judged(observed(PID, waiting(worker_id=0), None, state="T"))
-    assert (hang.cause, hang.who) == ("stopped", f"the training process (process {PID})")
-    first, last = looks(observed(PID, waiting(worker_id=0), None, state="T"), observed(7, (STEP,)))
-    busy = replace(last, others=(observed(7, (STEP,), cpu_ns=SECOND // 2),))
-    assert hang_of([first, busy], MARKS, SECOND).cause == "stopped"
-
-
 def test_nobody_is_known_to_owe_a_batch() -> None:
     """The one that fetches does, else it is not known, as where its batch is on the way."""
     training = observed(PID, waiting(), parent=1)
