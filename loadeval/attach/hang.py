@@ -39,6 +39,7 @@ SLEEPS, WRITES = (
 )
 
 CAUSES = {
+    "unread": ("cannot be looked into: {why}", ""),
     "unknown": ("does nothing, and what it waits for is not known", ""),
     "slow": ("is at work", ""),
     "step": ("has not asked for one: its step has not ended", ""),
@@ -92,8 +93,8 @@ CAUSES = {
 """What a process does, in words that follow on its name, and what may help."""
 NOT_LOADING = {"collective", "step"}
 """Causes that are outside of the loader."""
-NO_HANG = {"sleeping": "; that is not called a hang", "slow": "; that is no hang", "step": ""}
-"""Causes that may end by themselves, and what is said of them."""
+NO_HANG = {"unread", "sleeping", "slow", "step"}
+"""Causes that may end by themselves, as far as is known."""
 MOST_NAMED = 8
 
 
@@ -108,8 +109,7 @@ class Hang:
     code, of an installed package where there is none, `called` the innermost function, and `call`
     the system call with what it is of. The workers in `idle` are done and wait behind it. `signal`
     is what killed it. `collective` is the operation that training waits in. `seen_ns` is how long
-    it was seen so, and `stays` tells that it already was at this sample at the first look. Where
-    stacks could not be read, `no_stacks` says why.
+    it was seen so, and `stays` tells that it already was at this sample at the first look.
     """
 
     cause: str
@@ -130,7 +130,6 @@ class Hang:
     signal: int | None = None
     collective: str | None = None
     seen_ns: int = 0
-    no_stacks: str | None = None
     stays: bool = False
 
     @property
@@ -147,19 +146,13 @@ class Hang:
 
     @property
     def is_hang(self) -> bool:
-        """Whether it does not end by itself; False too where two looks did not tell that."""
-        return self.cause not in NO_HANG and self.no_stacks is None and self.seen_ns > 0
+        """Whether it does not end by itself."""
+        return self.cause not in NO_HANG
 
     @property
     def is_stuck(self) -> bool:
         """Whether no batch came between the looks: it hangs, or stays where it is, if asleep."""
-        return self.is_hang or (self.stays and self.seen_ns > 0)
-
-    def because(self, cause: str) -> Hang:
-        """The same with this cause and its words."""
-        says, to_try = CAUSES[cause]
-        says = says.format(collective=self.collective)
-        return replace(self, cause=cause, says=says, to_try=to_try)
+        return self.is_hang or self.stays
 
 
 class Doing:
@@ -273,11 +266,11 @@ def call_text(thread: ThreadFigures, *, redact: bool = False) -> str | None:
 
 
 def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
-    """Why a training got no batch for `silent_ns`, by one look at it, or two some time apart.
+    """Why a training got no batch for `silent_ns`, by two looks at it some time apart.
 
-    Only two looks can tell that nothing moves. By `marks` adapters know who loads, and who waits.
+    By `marks` adapters know who loads, and who waits.
     """
-    first, last = looks[0], looks[-1]
+    first, last = looks
     own, below, it, cause = _suspect(last, marks)
     _, _, was, before = _suspect(first, marks)
     elapsed_s = last.time_s - first.time_s
@@ -291,28 +284,26 @@ def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
         # An import of torch.distributed stays at the program's line, and goes on in its own.
         stacks = [[(frame.function, frame.line) for frame in each.frames] for each in (was, it)]
         cause = "step" if moved or woken or stacks[0] != stacks[1] else cause
-    elif moved or woken or used_ns > BUSY * 1e9 * elapsed_s:
-        cause = "step" if cause == "step" else "slow"
+    elif cause not in {"step", "unread"} and (moved or woken or used_ns > BUSY * 1e9 * elapsed_s):
+        cause = "slow"
     # Batches without a number may follow each other with the same sample, or at the same line.
     if it.batch is None or it.sample is None:
         is_asleep = it.batch is not None or was.state.sleeps == it.state.sleeps
         is_same = is_same and is_asleep and was.line == it.line
-    worker, pid, signal = it.worker, it.pid, None
-    no_stacks = own.process.problem if own.process.stacks is None else None
-    if cause == "killed":
-        owed_by = marks.number(own.frames, "owed by")
-        unread = [each.process.problem for each in below if each.process.stacks is None]
-        if owed_by is not None and unread:  # that may be it
-            cause, no_stacks = "unknown", unread[0]
-        elif last.killed:
-            worker, (pid, signal) = owed_by, last.killed[0]
+    pid, signal = it.pid, None
+    if cause == "killed" and last.killed:
+        pid, signal = last.killed[0]
     idle = (each.worker for each in below if each.what == "idle" and each.worker != it.worker)
+    collective = marks.collective(own.frames) if cause in NOT_LOADING else None
+    says, to_try = CAUSES[cause]
     return Hang(
         cause,
         silent_ns,
         own.pid,
+        says.format(collective=collective, why=NO_STACKS.get(it.process.problem or "")),
+        to_try,
         pid=pid,
-        worker=worker,
+        worker=it.worker,
         batch=it.batch,
         sample=it.sample,
         line=it.line,
@@ -320,11 +311,10 @@ def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
         call=call_text(it.state),
         idle=tuple(sorted(each for each in idle if each is not None)),
         signal=signal,
-        collective=marks.collective(own.frames) if cause in NOT_LOADING else None,
+        collective=collective,
         seen_ns=round(1e9 * elapsed_s),
-        no_stacks=no_stacks,
         stays=is_same and was.what == it.what == "fetching" and cause != "killed",
-    ).because(cause)
+    )
 
 
 def _suspect(look: Look, marks: Marks) -> tuple[Doing, list[Doing], Doing, str]:
@@ -332,21 +322,22 @@ def _suspect(look: Look, marks: Marks) -> tuple[Doing, list[Doing], Doing, str]:
     own = Doing(look.training, marks, trains=True)
     below = [Doing(process, marks) for process in look.others]
     owner, cause = own, ""
-    if own.process.stacks is None:
-        return own, below, own, own.cause(look)
     number = marks.number(own.frames, "owed by")
     starting = [each for each in below if each.what == "starting"]
     fetching = [each for each in below if each.what == "fetching"]
     loading = [each for each in fetching if each.worker is not None]
+    unread = [each for each in (own, *below) if each.process.stacks is None]
     if number is not None:
         loading = [each for each in below if each.worker == number]
         starting = [each for each in starting if each.worker is None and not loading]
-    if not asks(own.frames, marks):
+    if own in unread:
+        cause = "unread"
+    elif not asks(own.frames, marks):
         cause = "collective" if marks.collective(own.frames) else "step"
     elif starting or loading:
         owner = [*starting, *loading][0]
     elif number is not None:
-        cause = "killed"
+        owner, cause = (unread[0], "unread") if unread else (own, "killed")
     elif "awaits" in own.activities:  # none of them owes anything
         cause = "unknown"
     elif fetching:  # a process of the program's own
@@ -379,17 +370,15 @@ def hang_of_job(hangs: Sequence[Hang], world_size: int | None = None) -> Hang:
     """
     first = min(hangs, key=lambda hang: 2 if hang.cause == "collective" else hang.cause in NO_HANG)
     if first.cause == "collective" and len(hangs) < (world_size or 0):
-        return first.because("step")
+        says, to_try = CAUSES["step"]
+        return replace(first, cause="step", says=says, to_try=to_try)
     return first
 
 
 def headline(hang: Hang) -> str:
     """For how long there was no batch, and why."""
     rank = "" if hang.rank is None else f"rank {hang.rank}: "
-    why = f"{hang.who} {hang.says}{NO_HANG.get(hang.cause, '')}"
-    if hang.no_stacks is not None:
-        why = "what training waits for is not known without stacks"
-    return f"{rank}no batch for {span(hang.silent_ns)}: {why}"
+    return f"{rank}no batch for {span(hang.silent_ns)}: {hang.who} {hang.says}"
 
 
 def no_batch_came(hang: Hang) -> str:
@@ -428,8 +417,7 @@ def rows(hang: Hang, ranks: Sequence[Hang] = (), path: str | None = None) -> lis
         ("killed by", f"{signal} (process {hang.pid})" if hang.signal else None),
         ("behind it", f"{numbered(hang.idle)} {waiting}" if hang.idle else None),
         *of_ranks,
-        ("no stacks", None if hang.no_stacks is None else NO_STACKS[hang.no_stacks]),
-        ("to try", hang.to_try if hang.no_stacks is None else None),
+        ("to try", hang.to_try),
         ("stacks", path),
     ]
     return [(label, text) for label, text in known if text]
