@@ -95,7 +95,6 @@ NOT_LOADING = {"collective", "step"}
 """Causes that are outside of the loader."""
 NO_HANG = {"unread", "sleeping", "slow", "step"}
 """Causes that may end by themselves, as far as is known."""
-MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +401,6 @@ def rows(hang: Hang, ranks: Sequence[Hang] = (), path: str | None = None) -> lis
     batch = None if hang.batch is None else f"batch {hang.batch:,} of the epoch"
     sample = batch if hang.sample is None else ", in ".join(filter(None, (str(hang.sample), batch)))
     signal = next((each.name for each in Signals if each == hang.signal), f"signal {hang.signal}")
-    waiting = "done, waiting" if hang.is_stuck else "done"
     of_ranks = []
     for rank in ranks if len(ranks) > 1 else ():
         count = "" if rank.batches is None else f"{counted(rank.batches, 'batch', 'batches')}; "
@@ -415,7 +413,7 @@ def rows(hang: Hang, ranks: Sequence[Hang] = (), path: str | None = None) -> lis
         ("in", hang.collective or hang.called),
         ("call", hang.call),
         ("killed by", f"{signal} (process {hang.pid})" if hang.signal else None),
-        ("behind it", f"{numbered(hang.idle)} {waiting}" if hang.idle else None),
+        ("behind it", hang.idle and f"{numbered(hang.idle)} done, waiting"),
         *of_ranks,
         ("to try", hang.to_try),
         ("stacks", path),
@@ -425,9 +423,7 @@ def rows(hang: Hang, ranks: Sequence[Hang] = (), path: str | None = None) -> lis
 
 def numbered(workers: Sequence[int]) -> str:
     """Some workers by their numbers."""
-    named = ", ".join(map(str, workers[:MOST_NAMED]))
-    more = f" and {len(workers) - MOST_NAMED} more" if len(workers) > MOST_NAMED else ""
-    return f"worker {named}{more}" if len(workers) == 1 else f"workers {named}{more}"
+    return f"worker{'s' * (len(workers) > 1)} {', '.join(map(str, workers))}"
 
 
 def stacks_text(ranks: Sequence[Hang], looks: Sequence[Look], *, redact: bool) -> str:

@@ -329,8 +329,7 @@ def test_since_when_it_is_where() -> None:
     )
 
 
-def test_many_workers_that_are_done() -> None:
-    done = [observed(10 + number, idle(number)) for number in range(1, 12)]
+def test_workers_that_are_done() -> None:
+    done = [observed(10 + number, idle(number)) for number in range(1, 4)]
     hang = judged(WAITS, observed(7, fetching(READ), "read"), *done)
-    said = dict(rows(hang))["behind it"]
-    assert said == "workers 1, 2, 3, 4, 5, 6, 7, 8 and 3 more done, waiting"
+    assert dict(rows(hang))["behind it"] == "workers 1, 2, 3 done, waiting"
