@@ -400,7 +400,6 @@ def rows(hang: Hang, ranks: Sequence[Hang] = (), path: str | None = None) -> lis
     """What else is known of it, each with its label; `path` is of the file with all stacks."""
     batch = None if hang.batch is None else f"batch {hang.batch:,} of the epoch"
     sample = batch if hang.sample is None else ", in ".join(filter(None, (str(hang.sample), batch)))
-    signal = next((each.name for each in Signals if each == hang.signal), f"signal {hang.signal}")
     of_ranks = []
     for rank in ranks if len(ranks) > 1 else ():
         count = "" if rank.batches is None else f"{counted(rank.batches, 'batch', 'batches')}; "
@@ -412,7 +411,7 @@ def rows(hang: Hang, ranks: Sequence[Hang] = (), path: str | None = None) -> lis
         ("line", hang.line),
         ("in", hang.collective or hang.called),
         ("call", hang.call),
-        ("killed by", f"{signal} (process {hang.pid})" if hang.signal else None),
+        ("killed by", hang.signal and f"{Signals(hang.signal).name} (process {hang.pid})"),
         ("behind it", hang.idle and f"{numbered(hang.idle)} done, waiting"),
         *of_ranks,
         ("to try", hang.to_try),
