@@ -385,8 +385,6 @@ def no_batch_came(hang: Hang) -> str:
     since, who, where = "", hang.who, list[str]()
     if hang.stays and hang.sample is not None:
         where.append(f"on sample {hang.sample}")
-    elif hang.stays and hang.batch is not None:
-        where.append(f"on batch {hang.batch:,} of the epoch")
     if hang.stays and hang.line is not None:
         where.append(f"in {hang.line}")
     if where:

@@ -315,7 +315,7 @@ def test_a_place_has_the_programs_own_line() -> None:
 
 
 def test_since_when_it_is_where() -> None:
-    """The first line of `attach`; the training process itself, a batch without a sample."""
+    """The first line of `attach`; the training process itself, a sample without a number."""
     at = "data.py:31 Photographs.__getitem__, since before the look began"
     asleep = observed(PID, loading_itself(READ), "clock_nanosleep", parent=1)
     it = f"the training process (process {PID})"
@@ -323,8 +323,8 @@ def test_since_when_it_is_where() -> None:
         f"No batch came in the 1 s: {it} is in {at}; it sleeps because its code says so."
     )
     assert no_batch_came(of_worker(fetching(READ, sample="'a key'"), "read")) == (
-        f"No batch came in the 1 s: worker 0 is on batch 4 of the epoch, in {at}; it (process 7) "
-        "is stuck in a call that is not answered."
+        f"No batch came in the 1 s: worker 0 is in {at}; it (process 7) is stuck in a call that is "
+        "not answered."
     )
 
 
