@@ -24,7 +24,6 @@ SUPERVISORS = re.compile(r".*\(_handle_(workers|tasks|results)\)$|loadeval")
 """Threads of a pool of multiprocessing's, and ours: they may be busy while nothing is loaded."""
 HELPERS = re.compile(r"QueueFeederThread|.*\(_serve\)$|loadeval|py-spy|$")
 """Threads of multiprocessing's and ours, which hold no lock of the program's."""
-STATES = {"T": "stopped", "Z": "dead", "R": "running", "D": "waiting for a disk", "S": "asleep"}
 POOL, QUEUES = "multiprocessing/pool.py", "multiprocessing/queues.py"
 SPAWN, FORK = "multiprocessing/spawn.py", "multiprocessing/popen_fork.py"
 POOLS = {POOL: "worker", "concurrent/futures/process.py": "_process_worker"}
@@ -438,16 +437,12 @@ def stacks_text(ranks: Sequence[Hang], looks: Sequence[Look], *, redact: bool) -
                 lines.append(f"  no stacks: {process.problem}")
             stacks = {} if process.stacks is None else {t.tid: t for t in process.stacks.threads}
             for thread in process.threads:
-                call = call_text(thread, redact=redact)
-                stack, doing = stacks.get(thread.tid), STATES.get(thread.state or "", "not known")
+                stack, call = stacks.get(thread.tid), call_text(thread, redact=redact)
                 name = thread.name if stack is None or not stack.name else stack.name
-                lines.append(
-                    f"  thread {thread.tid} {name}: {doing}{f', in {call}' if call else ''}"
-                )
+                lines.append(f"  thread {thread.tid} {name}: {thread.state} {call or ''}".rstrip())
                 for frame in () if stack is None else stack.stacks[-1]:
                     place = f"{frame.file}:{frame.line or '?'} {frame.function}"
                     lines.append(f"    {frame_text(frame) if redact else place}")
             lines.append("")
-        for pid, signal in look.killed:
-            lines += [f"process {pid}: killed by signal {signal}", ""]
-    return "\n".join(map(printable, lines[:-1])) + "\n"
+        lines += [f"process {pid}: killed by signal {signal}" for pid, signal in look.killed]
+    return "\n".join(map(printable, lines)) + "\n"
