@@ -20,9 +20,7 @@ BUSY = 0.05
 """Who was on a CPU for that share of the time between two looks, with what it started, works."""
 WAKES_PER_S = 2.0
 """Who goes to sleep so often gets something in between, such as the bytes of a large file."""
-SUPERVISORS = re.compile(r".*\(_handle_(workers|tasks|results)\)$|loadeval")
-"""Threads of a pool of multiprocessing's, and ours: they may be busy while nothing is loaded."""
-HELPERS = re.compile(r"QueueFeederThread|.*\(_serve\)$|loadeval|py-spy|$")
+HELPERS = re.compile(r"QueueFeederThread|.*\(_serve\)$|loadeval|$")
 """Threads of multiprocessing's and ours, which hold no lock of the program's."""
 POOL, QUEUES = "multiprocessing/pool.py", "multiprocessing/queues.py"
 SPAWN, FORK = "multiprocessing/spawn.py", "multiprocessing/popen_fork.py"
@@ -349,14 +347,14 @@ def _suspect(look: Look, marks: Marks) -> tuple[Doing, list[Doing], Doing, str]:
 
 
 def _cpu_ns(look: Look, pid: int) -> int:
-    """CPU time of a process' threads that may load, and of all processes below it."""
+    """CPU time of a process' threads, but for ours, and of all processes below it."""
     family, total = {pid}, 0
     for process in (look.training, *look.others):  # parents come before their children
         if {process.pid, process.parent} & family:
             family.add(process.pid)
             stacks = () if process.stacks is None else process.stacks.threads
-            idle = {each.tid for each in stacks if SUPERVISORS.match(each.name)}
-            total += sum(each.cpu_ns or 0 for each in process.threads if each.tid not in idle)
+            ours = {each.tid for each in stacks if each.name.startswith("loadeval")}
+            total += sum(each.cpu_ns or 0 for each in process.threads if each.tid not in ours)
     return total
 
 
