@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from signal import Signals
 
-from loadeval.attach.marks import Marks, own_frames, plain_name
+from loadeval.attach.marks import Mark, Marks, own_frames
 from loadeval.probes.looks import SHARED, Look, LookedAt, ThreadFigures
 from loadeval.probes.stacks import NO_STACKS, Frame
 from loadeval.words import counted, printable, span
@@ -24,7 +24,12 @@ HELPERS = re.compile(r"QueueFeederThread|.*\(_serve\)$|loadeval|$")
 """Threads of multiprocessing's and ours, which hold no lock of the program's."""
 POOL, QUEUES = "multiprocessing/pool.py", "multiprocessing/queues.py"
 SPAWN, FORK = "multiprocessing/spawn.py", "multiprocessing/popen_fork.py"
-POOLS = {POOL: "worker", "concurrent/futures/process.py": "_process_worker"}
+POOLS = tuple(
+    Mark(file, function, does, line, "")
+    for file, function in ((POOL, "worker"), ("concurrent/futures/process.py", "_process_worker"))
+    for does, line in (("fetches", ""), ("asks", "get("))
+)
+"""Processes that a program itself starts to load for it."""
 THREADING = ("/threading.py", "/queue.py", "concurrent/futures/_base.py")
 SERVING = "/loadeval/core/loop.py"
 """Where training waits for a loader that no mark knows, under `loadeval run` or wrapped."""
@@ -165,6 +170,8 @@ class Doing:
         thread = None if process.stacks is None else process.stacks.main
         if trains:
             thread = next((each for each in threads if asks(each.stacks[-1], marks)), thread)
+        else:
+            marks = replace(marks, functions=marks.functions + POOLS)
         stack = () if thread is None else thread.stacks[-1]
         self.process, self.pid, self.frames = process, process.pid, own_frames(stack)
         self.activities = marks.read(self.frames).activities
@@ -175,19 +182,11 @@ class Doing:
         self.has_threads = any(not HELPERS.match(name) for name in names)
         self.is_forked = any(frame.file.endswith(FORK) for frame in stack)
         self.worker = None if trains else marks.number(self.frames, "worker")
-        self.what = "fetching" if {"fetches", "collates"} & {*self.activities} else "other"
-        if self.worker is not None:
-            told = {"asks": "idle", "sends": "sending", "loads": "starting"}
-            self.what = told.get(self.activities[-1] if self.activities else "loads", "fetching")
-        elif not trains:  # it is no loader's worker yet, or never will be
-            called = ""
-            for frame in self.frames:
-                name = plain_name(frame)
-                if any(frame.file.endswith(file) and name == POOLS[file] for file in POOLS):
-                    self.what = "idle" if called == "get" else "fetching"
-                if frame.file.endswith(SPAWN):
-                    self.what = "starting"
-                called = name
+        told = {"asks": "idle", "sends": "sending", "loads": "starting"}
+        is_new = any(frame.file.endswith(SPAWN) for frame in self.frames)
+        self.what = "starting" if is_new else "other"
+        if self.worker is not None or {"fetches", "collates"} & {*self.activities}:
+            self.what = told.get(self.activities[-1], "fetching")
         loads = self.what in {"fetching", "sending"} and not trains
         self.batch = marks.number(self.frames, "batch") if loads else None
         self.sample = marks.number(self.frames, "sample") if self.what == "fetching" else None
