@@ -153,12 +153,10 @@ def _findings(seen: Attached, *, can_have_workers: bool) -> Iterator[Finding]:
         yield Finding(says, [do], sure=False, rule="slow fetch")
     if workers is not None and queued >= WAITS_FOR_CPU:
         do = Do(
-            "free CPUs",
+            "make decoding and transforms cheaper, or free CPUs",
             "fewer threads in the training process (torch.set_num_threads), or other programs; "
             "more workers will not help",
         )
-        if workers.count > usable:
-            do = Do("make decoding and transforms cheaper, or give training more CPUs")
         says = (
             f"Loading is ready to run but waits for a CPU {share(queued)} of its time: more "
             "threads compute than there are CPUs."
