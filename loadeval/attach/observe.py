@@ -43,8 +43,6 @@ STAGES = {
 }
 """What is done to load, and what it is called: "loads" is all that is none of the others."""
 MOST_LINES = 5
-LEAST_SHARE = 0.02
-"""A line that was seen for a smaller share is left out."""
 ASKING = re.compile("poll|pipe")
 """The kernel's functions in which a worker waits for what to load next have this in their name."""
 LEAST_BLOCKED = 0.2
@@ -270,7 +268,7 @@ def _lines(
             for frames, key in zip(seen, keys, strict=True)
             if key == function
         )
-        if share is not None and share.value >= LEAST_SHARE:
+        if share is not None:
             lines.append(SeenLine(*places.most_common(1)[0][0], share))
     return tuple(sorted(lines, key=lambda line: -line.share.value)[:MOST_LINES])
 
