@@ -173,7 +173,7 @@ def sections(seen: Attached) -> list[Section]:
     moments = f"{counted(seen.moments, 'moment')}{'; it has ended' if seen.ended else ''}"
     blocks.append(
         _facts(
-            ("command", shlex.join(seen.command) if seen.command else "not known"),
+            ("command", shlex.join(seen.command)),
             ("seen for", f"{duration(seen.elapsed_ns)}, at {moments}"),
             ("loader", seen.loader),
             *(("asks for batches in", f"{x.place}, {x.share:share}") for x in seen.callers),

@@ -22,7 +22,7 @@ class Training(NamedTuple):
     """A process that trains, and the processes that load for it."""
 
     pid: int
-    command: tuple[str, ...] | None
+    command: tuple[str, ...]
     workers: tuple[int, ...]
 
 
@@ -79,7 +79,7 @@ class Job:
         found = [
             Training(
                 pid,
-                self.processes[pid].command,
+                self.processes[pid].command or (),
                 tuple(each for each in workers if self.top(each) == pid),
             )
             for pid, line in lines.items()

@@ -106,7 +106,7 @@ class Attached:
     """
 
     pid: int
-    command: tuple[str, ...] | None
+    command: tuple[str, ...]
     elapsed_ns: int
     ended: bool
     moments: int

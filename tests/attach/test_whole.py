@@ -97,7 +97,7 @@ def test_a_training_that_loads_in_its_own_thread_and_in_others(golden: Golden) -
         ThreadStacks(8, "pool-8", ((work,) * 20 + ((seen.frame("_worker", POOL, 81),),) * 20)),
     )
     training = process(PID, stacks=ProcessStacks(PID, threads, 2))
-    golden("attach-threads.txt", screen(report_of(training, ended=True, command=None)))
+    golden("attach-threads.txt", screen(report_of(training, ended=True, command=())))
 
 
 def test_a_process_whose_stacks_cannot_be_read(golden: Golden) -> None:
