@@ -35,10 +35,10 @@ from loadeval.data.folder import LoaderRecord, ProcessRecord
 folder = Path(os.environ["LOADEVAL_RUN"])
 if {ignores}:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-ProcessRecord("rank1", 1, 2**22 + 1, "host", False, (
-    LoaderRecord("later.jsonl", "training", "log", "x", None, True, 0, 0),)).save(folder)
-ProcessRecord("rank0", 0, {pid} or os.getpid(), "host", False, (
-    LoaderRecord("rank0.jsonl", "training", "log", "x", None, True, 1, 0),)).save(folder)
+ProcessRecord("rank1", 1, 2**22 + 1, False, (
+    LoaderRecord("later.jsonl", "training", True, 0, 0),)).save(folder)
+ProcessRecord("rank0", 0, {pid} or os.getpid(), False, (
+    LoaderRecord("rank0.jsonl", "training", True, 1, 0),)).save(folder)
 try:
     for number in LoaderEvaluator(range(10**9), probes=(), log_file=folder / "rank0.jsonl"):
         time.sleep(0.001)
@@ -108,9 +108,8 @@ def test_ranks_have_some_seconds_to_serve_as_many_batches(tmp_path: Path) -> Non
             f"rank{rank}",
             rank,
             1,
-            "host",
             False,
-            (LoaderRecord(f"rank{rank}.jsonl", "training", "log", "x", None, True, 1, 0),),
+            (LoaderRecord(f"rank{rank}.jsonl", "training", True, 1, 0),),
         )
         for rank in range(2)
     ]
@@ -168,8 +167,8 @@ def test_why_nothing_was_measured(marks: list[str], code: int, why: str, tmp_pat
 def test_a_loader_that_served_nothing_was_iterated(tmp_path: Path) -> None:
     """Its first batch was waited for when Ctrl-C came."""
     (tmp_path / ".python").touch()
-    loader = LoaderRecord("rank0.jsonl", "training", "log", "x", None, True, 1, 0)
-    ProcessRecord("rank0", 0, 1, "host", True, (loader,)).save(tmp_path)
+    loader = LoaderRecord("rank0.jsonl", "training", True, 1, 0)
+    ProcessRecord("rank0", 0, 1, True, (loader,)).save(tmp_path)
     message = why_nothing(tmp_path, -2)
     assert "ended with signal 2 before the data loader that it iterated served a batch" in message
 
