@@ -22,7 +22,6 @@ from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit,
 from loadeval.data.folder import LoaderRecord, ProcessRecord, Role
 from loadeval.data.lines import Mode
 from loadeval.data.log import REMOVED, why
-from loadeval.data.redaction import SALT, share_salt
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.evaluator import LoaderEvaluator, Measurement, place_among_ranks
 from loadeval.launch.folder import claimed_name
@@ -143,7 +142,6 @@ class Session:
         self.loaders: list[MeasuredLoader] = []
         self.of_command = of_command
         self._settings = settings
-        self._gave_salt = settings.redact and share_salt()
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._name, self._rank = "", 0
@@ -269,8 +267,6 @@ class Session:
         if os.getpid() != self._pid:
             return
         atexit.unregister(self.close)
-        if self._gave_salt:
-            os.environ.pop(SALT, None)
         self._count_no_steps()
         if self.loaders:
             for loader in self.loaders:
