@@ -145,9 +145,8 @@ def install(
     check(run_settings)
     if earlier is not None:
         _end(earlier)
-    name = Path(sys.argv[0]).stem if sys.argv and "ipykernel" not in sys.argv[0] else "notebook"
+    name = "" if redact else Path(sys.argv[0]).stem
     output_folder = None if output is None else Path(output)
-    name = "python" if redact else name
     folder = new_folder(name or "python", time.strftime("%Y%m%d-%H%M%S"), output_folder)
     said.clear()
     session = Session(replace(run_settings, folder=str(folder)))
