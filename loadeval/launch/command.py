@@ -155,36 +155,23 @@ def end_like(code: int) -> NoReturn:
 def why_nothing(folder: Path, code: int = 0) -> str:
     """Why `folder` has no log of a command that ended with `code`, and what to do about it."""
     how = f"exit code {code}" if code >= 0 else f"signal {-code}"
-
-    noted: dict[str, str] = {}
-    for mark in (loadeval_inject.REFUSED_MARK, loadeval_inject.FAILED_MARK):
-        with suppress(OSError):
-            text = (folder / mark).read_text(encoding="utf-8", errors="replace")
-            # On a full disk a file can be created but not written.
-            noted[mark] = text.partition("\n")[0] or "a program could not write down why"
-    if loadeval_inject.REFUSED_MARK in noted:
-        why = noted[loadeval_inject.REFUSED_MARK]
-    elif noted:
-        why = (
-            f"{noted[loadeval_inject.FAILED_MARK]}. Is loadeval installed in the Python of the "
-            "program, and is the folder writable?"
-        )
-    elif not (folder / loadeval_inject.PYTHON_MARK).exists():
+    why = (
+        f"until the command ended with {how}, no data loader that loadeval knows served a batch; "
+        "wrap what the program iterates with loadeval.LoaderEvaluator(loader), which takes any "
+        "iterable or function. If the command sets PYTHONPATH for a Python that it starts, write "
+        "PYTHONPATH=.:$PYTHONPATH"
+    )
+    if not (folder / loadeval_inject.PYTHON_MARK).exists():
         why = (
             "the command started no Python that can be measured; options -E, -I and -S, an empty "
             "environment, and a PYTHONPATH=. within the command keep loadeval out. Leave them out, "
             "write PYTHONPATH=.:$PYTHONPATH, or call loadeval.install() in the program"
         )
-    elif any(process.loaders for process in processes_in(folder)):
-        why = f"the command ended with {how} before the data loader that it iterated served a batch"
-    elif code:
-        why = f"the command ended with {how} before it iterated a data loader"
-    else:
-        why = (
-            "the program iterated no data loader that loadeval knows; wrap what it iterates with "
-            "loadeval.LoaderEvaluator(loader), which takes any iterable or function. If the "
-            "command sets PYTHONPATH for a Python that it starts, write PYTHONPATH=.:$PYTHONPATH"
-        )
+    hint = ". Is loadeval installed in the Python of the program, and is the folder writable?"
+    for mark, more in ((loadeval_inject.FAILED_MARK, hint), (loadeval_inject.REFUSED_MARK, "")):
+        with suppress(OSError):
+            text = (folder / mark).read_text(encoding="utf-8", errors="replace")
+            why = text.partition("\n")[0] + more
     return printable(f"Nothing was measured: {why}")
 
 
