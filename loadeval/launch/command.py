@@ -101,26 +101,22 @@ def run(
     if stop_after is not None:
         is_enough = ServedBatches(folder, stop_after)
     received: list[int] = []
-    child: subprocess.Popen[bytes] | None = None
+    try:
+        child = subprocess.Popen(  # noqa: S603 - what the user asked for
+            command, env=environment(settings, os.environ), stdout=output, stderr=output
+        )
+    except OSError as error:
+        raise CannotStartError(command[0], error) from error
 
     def pass_on(number: int, _: object) -> None:
         received.append(number)
-        of_terminal = number in {signal.SIGINT, signal.SIGQUIT} and _is_in_foreground()
-        if child is not None and not of_terminal:
+        if number not in {signal.SIGINT, signal.SIGQUIT} or not _is_in_foreground():
             child.send_signal(number)
 
     # What we ignore, as under nohup, the child ignores too.
     numbers = [number for number in FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, pass_on) for number in numbers}
     try:
-        try:
-            child = subprocess.Popen(  # noqa: S603 - what the user asked for
-                command, env=environment(settings, os.environ), stdout=output, stderr=output
-            )
-        except OSError as error:
-            raise CannotStartError(command[0], error) from error
-        for number in received.copy():  # before it was there
-            pass_on(number, None)
         ended = _run_until(child, folder, is_enough, is_hanging, before_end)
         return replace(ended, was_interrupted=not ENDING.isdisjoint(received))
     finally:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -133,20 +132,6 @@ def test_what_cannot_be_started_has_a_shells_code(
     with pytest.raises(CannotStartError, match="cannot run") as raised:
         command.run([str(program)], RunSettings(str(tmp_path)))
     assert raised.value.code == code
-
-
-def test_a_signal_that_comes_early_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until the command is there to get it."""
-    started = subprocess.Popen
-
-    def later(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        os.kill(os.getpid(), signal.SIGUSR1)
-        return started(*arguments, **options)
-
-    monkeypatch.setattr(subprocess, "Popen", later)
-    code = "import time; time.sleep(60)"
-    ended = command.run([PYTHON, "-c", code], RunSettings(str(tmp_path)))
-    assert ended.code == -signal.SIGUSR1
 
 
 @pytest.mark.parametrize(
