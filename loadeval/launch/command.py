@@ -33,8 +33,6 @@ FORWARDED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
 POLL_S = 0.5
 GRACE_S = 15.0
 """How long a program has to end after SIGINT, before SIGTERM."""
-RANKS_S = 10.0
-"""How much later than the first rank the others may have served as many batches."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """A shell's exit codes for a command that does not exist, or cannot be executed."""
 
@@ -86,11 +84,10 @@ def run(
 ) -> Ended:
     """Run `command` to its end, or until the training loader has served `stop_after` batches.
 
-    The other ranks of a job have RANKS_S to serve as many. With `is_enough`, which is asked often
-    of what the processes have recorded, it is run until that returns True. Then `before_end` is
-    called, and it has GRACE_S to end by itself. Once `is_hanging`, which is asked often, returns
-    True, it and all processes below it get SIGTERM, and SIGKILL where they have not ended after
-    that time.
+    With `is_enough`, which is asked often of what the processes have recorded, it is run until that
+    returns True. Then `before_end` is called, and it has GRACE_S to end by itself. Once
+    `is_hanging`, which is asked often, returns True, it and all processes below it get SIGTERM, and
+    SIGKILL where they have not ended after that time.
 
     It has our terminal, stdin, stdout and stderr, or writes to `output`, and gets the signals that
     we get; of a terminal's Ctrl-C it gets by itself. Raises CannotStartError.
@@ -254,26 +251,17 @@ def _signal(processes: Iterable[psutil.Process], number: int) -> bool:
 
 
 class ServedBatches:
-    """Whether the training loaders of all ranks that iterate one have served `batches`.
+    """Whether the training loader of a rank has served `batches`."""
 
-    Ranks that are RANKS_S later than the first are not waited for.
-    """
-
-    def __init__(
-        self, folder: Path, batches: int, now_s: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._folder, self._batches, self._now_s = folder, batches, now_s
+    def __init__(self, folder: Path, batches: int) -> None:
+        self._folder, self._batches = folder, batches
         self._ranks: dict[str, FollowedRun] = {}
-        self._reached_s = math.inf
 
     def __call__(self, recorded: Sequence[ProcessRecord]) -> bool:
         """Asked of the processes that iterate loaders."""
-        logs = [record.main.log for record in recorded if record.main is not None]
-        reached = 0
-        for log in logs:
+        for log in [record.main.log for record in recorded if record.main is not None]:
             rank = self._ranks.setdefault(log, FollowedRun(self._folder / log))
             with suppress(OSError, LoadevalError):  # the program may remove or damage its log
-                reached += rank.read() and rank.run.so_far.batches >= self._batches
-        if reached:
-            self._reached_s = min(self._reached_s, self._now_s())
-        return bool(reached) and (reached == len(logs) or self._now_s() - self._reached_s > RANKS_S)
+                if rank.read() and rank.run.so_far.batches >= self._batches:
+                    return True
+        return False
