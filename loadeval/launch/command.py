@@ -194,44 +194,33 @@ def _run_until(
     is_hanging: Callable[[], bool],
     before_end: Callable[[], object],
 ) -> Ended:
-    command, was_stopped = psutil.Process(child.pid), False
-    recorded, hung = list[ProcessRecord](), list[psutil.Process]()
-    signalled: set[psutil.Process] = set()
-    kill_s = math.inf
-    terminate_s: float | None = None
+    command, was_stopped, due_s = psutil.Process(child.pid), False, math.inf
+    hung, stopped = list[psutil.Process](), list[psutil.Process]()
     while True:
         # Without a timeout, a signal that comes just before the wait is passed on only after it.
         with suppress(subprocess.TimeoutExpired):
             code = child.wait(POLL_S)
             _signal(hung, signal.SIGKILL)  # a stuck worker outlives its parent
             return Ended(code, was_stopped, was_aborted=bool(hung))
-        if hung and time.monotonic() >= kill_s:
-            _signal(hung, signal.SIGKILL)
+        if time.monotonic() >= due_s:
+            due_s = math.inf
+            _signal(_with_all_below(command), signal.SIGKILL if hung else signal.SIGTERM)
         elif not hung and is_hanging():
-            kill_s = time.monotonic() + GRACE_S
-            hung = _with_all_below(command)
+            due_s, hung = time.monotonic() + GRACE_S, _with_all_below(command)
             _signal(hung, signal.SIGTERM)
-        if is_enough is None:
+        if is_enough is None or stopped:
             continue
         with suppress(OSError, LoadevalError):  # the program may remove or damage its logs
             recorded = processes_in(folder)
-            if terminate_s is None and is_enough(recorded):
-                terminate_s = time.monotonic() + GRACE_S
+            if is_enough(recorded):
                 before_end()
                 (folder / loadeval_inject.ENDED_MARK).touch()
-        if terminate_s is None:
-            continue
-        # A launcher gets no signal: it would kill its ranks. One may only now begin. What is not
-        # below the command gets none, whatever a file says.
-        pids = {record.pid for record in recorded if not record.ended}
-        training = {process for process in _with_all_below(command) if process.pid in pids}
-        if not training and not signalled:
-            training = {command}
-        new, signalled = training - signalled, signalled | training
-        was_stopped |= _signal(new, signal.SIGINT)
-        if time.monotonic() > terminate_s:
-            terminate_s = math.inf
-            was_stopped |= _signal(signalled | {command}, signal.SIGTERM)
+                # A launcher gets no signal: it would kill its ranks. What is not below the command
+                # gets none, whatever a file says.
+                pids = {record.pid for record in recorded if not record.ended}
+                below = _with_all_below(command)
+                stopped = [process for process in below if process.pid in pids] or [command]
+                due_s, was_stopped = time.monotonic() + GRACE_S, _signal(stopped, signal.SIGINT)
 
 
 def _with_all_below(command: psutil.Process) -> list[psutil.Process]:
