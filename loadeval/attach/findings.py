@@ -23,7 +23,6 @@ from loadeval.probes.looks import Observation
 from loadeval.probes.stacks import NO_STACKS
 from loadeval.report.blocks import (
     Block,
-    Cell,
     Facts,
     Findings,
     FindingText,
@@ -68,8 +67,6 @@ BLOCKED_BY = {
     ),
 }
 """By how the kernel's function begins in which they sleep: the rule, what it means, what to do."""
-MOST_PROCESSES = 9
-"""So many processes are listed at most; of more workers, the others are counted."""
 LONGEST_NAME = 48
 
 
@@ -191,24 +188,14 @@ def sections(seen: Attached) -> list[Section]:
             blocks += _shares(f"lines of {of}s", "share of loading", lines)
     own = [(_line(line), line.share) for line in seen.own_lines]
     blocks += _shares("lines of training", "share of loading", own)
-    processes: list[tuple[Cell, ...]] = [
-        (
-            f"{'worker' if each.is_worker else 'training'} {each.pid}",
-            Number(each.cpu, "share"),
-            Number(each.run_queue, "share"),
-        )
-        for each in seen.processes[:MOST_PROCESSES]
-    ]
-    if (more := len(seen.processes) - MOST_PROCESSES) > 0:
-        processes.append((f"and {more:,} more workers", "", ""))
-    blocks.append(Table(("process", "on a CPU", "waiting for a CPU"), processes))
-    blocked = None if workers is None else workers.blocked_share
+    blocked, queued = (workers.blocked_share, workers.run_queue_share) if workers else (None, None)
     quota, busy = machine.quota_cores, machine.busy_cpus
     has = [cpus(machine.cpus), *([f"{cpus(quota)} at a time (cgroup quota)"] if quota else [])]
     has += [] if busy is None else [f"{cpus(busy)} in use"]
     blocks.append(
         _facts(
             ("workers blocked", None if blocked is None else f"{share(blocked)} of loading"),
+            ("waiting for a CPU", None if queued is None else f"{share(queued)} of loading"),
             ("workers sleep in", None if workers is None else workers.blocked_in),
             ("machine", ", ".join(has)),
             *((name, f"busy {share(part / 100)}") for name, part in machine.gpus.items()),

@@ -82,16 +82,6 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
-    """One process: shares of the time on CPUs (above 1 of several threads) and waiting for one."""
-
-    pid: int
-    is_worker: bool
-    cpu: float | None
-    run_queue: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Attached:
     """A training, as it was seen from outside, and what is said of it; None is not known.
 
@@ -120,7 +110,6 @@ class Attached:
     own_lines: tuple[SeenLine, ...]
     threads: Loading | None
     workers: Loading | None
-    processes: tuple[Process, ...]
     machine: ObservedMachine
     headline: str = ""
     findings: tuple[Finding, ...] = ()
@@ -175,10 +164,6 @@ def seen_in(
         own_lines=_lines([each for each in readings if each.loads_itself], _line_inside),
         threads=_loading(threads, len(threads)) if threads else None,
         workers=_workers(workers, marks, line_of) if workers else None,
-        processes=tuple(
-            Process(each.pid, each is not process, each.cpu_cores, each.run_queue_cores)
-            for each in (process, *workers)
-        ),
         machine=observation.machine,
     )
 
