@@ -166,7 +166,7 @@ def sections(seen: Attached) -> list[Section]:
     hang, workers, machine, blocks = seen.hang, seen.workers, seen.machine, list[Block]()
     if hang is not None:
         blocks.append(Text(_waits(seen)))
-    itself, starts = seen.loads_itself_share, seen.epoch_starts_share
+    itself = seen.loads_itself_share
     moments = f"{counted(seen.moments, 'moment')}{'; it has ended' if seen.ended else ''}"
     blocks.append(
         _facts(
@@ -175,7 +175,6 @@ def sections(seen: Attached) -> list[Section]:
             ("loader", seen.loader),
             *(("asks for batches in", f"{x.place}, {x.share:share}") for x in seen.callers),
             ("  loads itself", f"{itself:share} of the time" if itself and itself.value else None),
-            ("  epochs begin", f"{starts:share} of the time" if starts and starts.value else None),
             ("waits for", seen.waits_for),
         )
     )

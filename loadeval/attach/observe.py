@@ -86,13 +86,12 @@ class Attached:
     """A training, as it was seen from outside, and what is said of it; None is not known.
 
     Of `moments` its stack was read; `no_stacks` is why there are none. `wait_share` is the share of
-    the time in which training waits for a batch, `loads_itself_share` and `epoch_starts_share` the
-    parts of it in which it loads in its own thread and in which an epoch begins. `at_most` is how
-    many times as fast training would be at most. `callers` are the lines of the program that ask
-    for batches, `own_lines` those in which it loads in its own thread, and `threads` what other
-    threads of the process load. `hang` is why no batch came, where none did; else `waits_for` is
-    the worker that training waited for while others were done. The `headline` and the `findings`
-    are findings.py's.
+    the time in which training waits for a batch, `loads_itself_share` the part of it in which it
+    loads in its own thread. `at_most` is how many times as fast training would be at most.
+    `callers` are the lines of the program that ask for batches, `own_lines` those in which it loads
+    in its own thread, and `threads` what other threads of the process load. `hang` is why no batch
+    came, where none did; else `waits_for` is the worker that training waited for while others were
+    done. The `headline` and the `findings` are findings.py's.
     """
 
     pid: int
@@ -104,7 +103,6 @@ class Attached:
     loader: str | None
     wait_share: Estimate | None
     loads_itself_share: Estimate | None
-    epoch_starts_share: Estimate | None
     at_most: Estimate | None
     callers: tuple[SeenLine, ...]
     own_lines: tuple[SeenLine, ...]
@@ -157,7 +155,6 @@ def seen_in(
         loader=waiting[0].loader if waiting else None,
         wait_share=wait,
         loads_itself_share=share(lambda each: each.loads_itself),
-        epoch_starts_share=share(lambda each: each.activities[:1] == ("starts",)),
         # No more, if steps take as long as now.
         at_most=None if wait is None or wait.value >= 1 else 1 / (1 - wait),
         callers=_lines(readings, lambda each: (each.caller,) if each.waits and each.caller else ()),
