@@ -81,15 +81,13 @@ class LiveRun:
     """Takes the lines of a run log, checked, from its header on.
 
     `so_far` is what they told, without what depends on the time. `longest_wait_ns` is the longest
-    wait, and `longest_gap_ns` the longest time between two batches, with the step between them. An
-    epoch `is_open` where the last one that had a batch has not ended, and before the first batch.
+    wait.
     """
 
     def __init__(self) -> None:
         self.so_far = LiveState()
         self.environment: Mapping[str, Any] = {}
-        self.longest_wait_ns = self.longest_gap_ns = 0
-        self.is_open = True
+        self.longest_wait_ns = 0
         self._header: lines.Header | None = None
         self._is_measured = True
         self._came_ns = 0
@@ -117,7 +115,6 @@ class LiveRun:
                     time_ns = request_ns + (line.wait_ns or 0)
                 self._batches.pop(epoch, None)
                 self._last.pop(epoch, None)
-                self.is_open &= so_far.epoch not in {None, epoch}
                 self._is_measured = line.cause != "unmeasured"
             case lines.Readings(time_ns=[*_, time_ns]):
                 pass
@@ -156,10 +153,8 @@ class LiveRun:
                     so_far.epoch_start_ns = wait_ns
                 else:
                     so_far.last_epoch_start_ns = wait_ns
-            if self._came_ns:
-                self.longest_gap_ns = max(self.longest_gap_ns, came_ns - self._came_ns)
             self.longest_wait_ns = max(self.longest_wait_ns, wait_ns)
-            self._came_ns, self.is_open, self._is_measured = came_ns, True, True
+            self._came_ns, self._is_measured = came_ns, True
             self._batches[epoch] += 1
             so_far.epoch, so_far.batch = epoch, number
             so_far.batches += 1
