@@ -25,9 +25,6 @@ from loadeval.launch.settings import RunSettings
 from loadeval.live import FollowedRun
 from loadeval.words import printable
 
-LAUNCHERS = frozenset(
-    {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
-)
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 FORWARDED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
 POLL_S = 0.5
@@ -57,7 +54,7 @@ def name_of(command: Sequence[str]) -> str:
     for before, word in zip(["", *command], command, strict=False):
         if word.endswith(".py"):
             return Path(word).stem
-        if before == "-m" and word not in LAUNCHERS:
+        if before == "-m":
             return word
     return Path(command[0]).stem
 

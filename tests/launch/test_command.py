@@ -57,7 +57,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     ("words", "name"),
     [
         ("torchrun --nproc-per-node 4 src/train.py --epochs 1", "train"),
-        ("python -m torch.distributed.run -m mypackage.train x", "mypackage.train"),
+        ("python -m mypackage.train x", "mypackage.train"),
         ("accelerate launch train.py", "train"),
         ("./scripts/go.sh", "go"),
         ("python -c pass", "python"),
