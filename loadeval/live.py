@@ -30,9 +30,7 @@ class LiveRun:
 
     `batches` came, the last one in `epoch`, `elapsed_ns` since the run's start. Training has waited
     `wait_ns` for the loader, warm-up included, `epoch_start_ns` of it for the first batch.
-    `longest_wait_ns` is the longest wait, and `longest_gap_ns` the longest time between two
-    batches, with the step between them. An epoch `is_open` where the last one that had a batch has
-    not ended, and before the first batch.
+    `longest_wait_ns` is the longest wait.
     """
 
     def __init__(self) -> None:
@@ -41,8 +39,7 @@ class LiveRun:
         self.batches = self.elapsed_ns = self.wait_ns = 0
         self.epoch: int | None = None
         self.epoch_start_ns: int | None = None
-        self.longest_wait_ns = self.longest_gap_ns = 0
-        self.is_open = True
+        self.longest_wait_ns = 0
         self._header: lines.Header | None = None
         self._goes_on = True  # neither it nor its recording has ended
         self._came_ns = 0
@@ -66,7 +63,6 @@ class LiveRun:
                     time_ns = request_ns + (line.wait_ns or 0)
                 self._batches.pop(epoch, None)
                 self._last.pop(epoch, None)
-                self.is_open &= self.epoch not in {None, epoch}
                 self._goes_on = line.cause != "unmeasured"
             case lines.Readings(time_ns=[*_, time_ns]) | lines.Event(time_ns=time_ns):
                 pass
@@ -100,10 +96,8 @@ class LiveRun:
                 and (is_real or not alternates)
             ):
                 self.epoch_start_ns = wait_ns
-            if self._came_ns:
-                self.longest_gap_ns = max(self.longest_gap_ns, came_ns - self._came_ns)
             self.longest_wait_ns = max(self.longest_wait_ns, wait_ns)
-            self._came_ns, self.is_open, self._goes_on = came_ns, True, True
+            self._came_ns, self._goes_on = came_ns, True
             self._batches[epoch] += 1
             self.epoch = epoch
             self.batches += 1

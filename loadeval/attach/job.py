@@ -22,7 +22,7 @@ class Training(NamedTuple):
     """A process that trains, and the processes that load for it."""
 
     pid: int
-    command: tuple[str, ...] | None
+    command: tuple[str, ...]
     workers: tuple[int, ...]
 
 
@@ -72,24 +72,22 @@ class Job:
     def trainings(self, top: int) -> list[Training]:
         """Process `top`, if it trains, or the trainings that it has launched, by their numbers.
 
-        Who has no workers is none where another training has started it.
+        Those that have workers, if any has; without those that another one has started.
         """
         workers = sorted(pid for pid, kind in self.kinds.items() if kind == "worker")
         lines = {pid: self.line(pid) for pid in sorted(self.kinds)}
         found = [
             Training(
                 pid,
-                self.processes[pid].command,
+                self.processes[pid].command or (),
                 tuple(each for each in workers if self.top(each) == pid),
             )
             for pid, line in lines.items()
             if self.kinds[pid] == "training" and top in line
         ]
-        with_workers = [each for each in found if each.workers]
-        own = [each for each in with_workers or found if each.pid == top]
+        found = [each for each in found if each.workers] or found
         pids = {each.pid for each in found}
-        topmost = [each for each in found if pids.intersection(lines[each.pid]) == {each.pid}]
-        return own or with_workers or topmost
+        return [each for each in found if pids.intersection(lines[each.pid]) == {each.pid}]
 
 
 def trainings_of(pid: int, marks: Marks) -> list[Training]:

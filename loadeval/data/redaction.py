@@ -40,11 +40,9 @@ def run_salt() -> str:
     return os.environ.get(SALT) or secrets.token_hex(16)
 
 
-def share_salt() -> bool:
-    """Give a salt to all runs of this process and of those that it starts; whether it had none."""
-    had_none = SALT not in os.environ
+def share_salt() -> None:
+    """Give a salt to all runs of this process and of those that it starts, unless it has one."""
     os.environ.setdefault(SALT, secrets.token_hex(16))
-    return had_none
 
 
 def placeholder(kind: str, text: str, salt: str) -> str:

@@ -6,7 +6,6 @@ no batch for long are its processes looked at, twice.
 
 from __future__ import annotations
 
-import math
 import socket
 import time
 from collections import defaultdict
@@ -30,8 +29,6 @@ from loadeval.probes.looks import Look, look_at
 TIMES_LONGEST_WAIT = 10
 LEAST_NS = 30 * SECOND_NS
 """By default, who got no batch for so many times as long as ever before, and so long, may hang."""
-TIMES_LONGEST_GAP = 3
-"""A step is long that takes so many times the longest time between two batches."""
 INTERVAL_S = 1.0
 """The logs are read no more often."""
 SHORTEST_S, LONGEST_S = 1.0, 5.0
@@ -56,8 +53,7 @@ class Found(NamedTuple):
 class Training(NamedTuple):
     """A process that trains, by the logs of its loaders: for how long it got no batch from any.
 
-    From `limit_ns` on that may be a hang, and from `long_step_ns` on a step that began within an
-    epoch takes long.
+    From `limit_ns` on that may be a hang.
     """
 
     pid: int
@@ -66,7 +62,6 @@ class Training(NamedTuple):
     batches: int
     silent_ns: int
     limit_ns: float
-    long_step_ns: float
 
 
 class HangWatch:
@@ -133,9 +128,8 @@ class HangWatch:
             return None  # it has ended, or got a batch meanwhile
         ranks = tuple(hangs.values())
         hang = hang_of_job(ranks, max(each.world_size for each in involved))
-        is_short = hang.cause == "step" and hang.silent_ns <= trainings[hang.training].long_step_ns
         was_said = all(self._said.get(each.pid, (-1,))[0] == each.batches for each in involved)
-        if is_short or (was_said and not hang.is_hang):
+        if hang.cause == "step" or (was_said and not hang.is_hang):
             return None
         for each in involved:
             was_hang = self._said.get(each.pid) == (each.batches, True)
@@ -162,7 +156,6 @@ class HangWatch:
         for pid, each in loaders.items():
             runs = [run for _, run in each]
             longest_ns = TIMES_LONGEST_WAIT * max(run.longest_wait_ns for run in runs)
-            gap_ns = TIMES_LONGEST_GAP * max(run.longest_gap_ns for run in runs)
             after_s, known = self._hang_after_s, runs[0].environment
             rank, size = known.get("rank"), known.get("world_size")
             trainings[pid] = Training(
@@ -172,7 +165,6 @@ class HangWatch:
                 batches=sum(run.batches for run in runs),
                 silent_ns=min(silent_ns for silent_ns, _ in each),
                 limit_ns=max(longest_ns, LEAST_NS) if after_s is None else after_s * SECOND_NS,
-                long_step_ns=gap_ns if any(run.is_open for run in runs) else math.inf,
             )
         return trainings
 

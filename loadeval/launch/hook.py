@@ -269,8 +269,7 @@ def note_made(loader: Any, frame: FrameType | None, rebuilders: Container[str]) 
                 place = made_at(dataset)
                 break
             if package not in OWN and not is_library(path):
-                with suppress(OSError):  # the working directory may be gone
-                    path = path.removeprefix(f"{os.getcwd()}{os.sep}")  # noqa: PTH109 - pathlib takes 5 ms
+                path = path.removeprefix(f"{os.getcwd()}{os.sep}")  # noqa: PTH109 - pathlib takes 5 ms
                 place = f"{path}:{frame.f_lineno}"
             frame = frame.f_back
         if place is None or made_at(loader) is not None:  # a subclass may call this one

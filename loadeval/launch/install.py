@@ -123,20 +123,14 @@ def install(
     `loadeval run` measures this process already. A loader that does not take its settings raises it
     when it is iterated.
     """
-    if loader is not None:
-        of_all = {"output": output, "settings": settings, "allow_changes": allow_changes or None}
-        given = [name for name, value in of_all.items() if value is not None]
-        if given:
-            raise UsageError(
-                f"{given[0]}= is for all loaders of a process: leave it out, or the loader; the "
-                "log of one loader goes to log_file="
-            )
-        return _install_one(loader, mode, **{**options, "batches": batches, "redact": redact})
-    if options:
-        name = next(iter(options))
+    if options if loader is None else (output or settings or allow_changes):
         raise UsageError(
-            f"{name}= is for one loader, and none is given: install(dataloader, {name}=...)"
+            "output=, settings= and allow_changes= are for all loaders of a process, and "
+            "log_file= and other options of LoaderEvaluator for the one that is given: "
+            "install(dataloader, log_file=...)"
         )
+    if loader is not None:
+        return _install_one(loader, mode, **{**options, "batches": batches, "redact": redact})
     earlier = hook.state.session
     if earlier is not None and earlier.of_command:
         raise UsageError("this process is measured already, by `loadeval run`: omit install()")
@@ -151,9 +145,8 @@ def install(
     check(run_settings)
     if earlier is not None:
         _end(earlier)
-    name = Path(sys.argv[0]).stem if sys.argv and "ipykernel" not in sys.argv[0] else "notebook"
+    name = "" if redact else Path(sys.argv[0]).stem
     output_folder = None if output is None else Path(output)
-    name = "python" if redact else name
     folder = new_folder(name or "python", time.strftime("%Y%m%d-%H%M%S"), output_folder)
     said.clear()
     session = Session(replace(run_settings, folder=str(folder)))

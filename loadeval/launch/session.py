@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import socket
 import sys
 import threading
 import time
@@ -23,7 +22,6 @@ from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit,
 from loadeval.data.folder import LoaderRecord, ProcessRecord, Role
 from loadeval.data.lines import Mode
 from loadeval.data.log import REMOVED, why
-from loadeval.data.redaction import SALT, placeholder, run_salt, share_salt
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.evaluator import LoaderEvaluator, Measurement, place_among_ranks
 from loadeval.launch.folder import claimed_name
@@ -106,17 +104,8 @@ class MeasuredLoader:
             role = "validation"
         elif self.optimizer_steps or not are_steps:
             role = "training"
-        info = self.measurement.recorder.header.loader
-        return LoaderRecord(
-            log=self.log.name,
-            role=role,
-            mode=self.mode,
-            loader=info.backend,
-            dataset=info.dataset,
-            has_gradients=self.has_gradients,
-            epochs=self.epochs,
-            optimizer_steps=self.optimizer_steps,
-        )
+        counts = self.has_gradients, self.epochs, self.optimizer_steps
+        return LoaderRecord(self.log.name, role, *counts)
 
 
 def measurement_of(evaluator: LoaderEvaluator) -> Measurement:
@@ -151,8 +140,6 @@ class Session:
         self.loaders: list[MeasuredLoader] = []
         self.of_command = of_command
         self._settings = settings
-        self._gave_salt = settings.redact and share_salt()
-        self._salt = run_salt()
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._name, self._rank = "", 0
@@ -278,8 +265,6 @@ class Session:
         if os.getpid() != self._pid:
             return
         atexit.unregister(self.close)
-        if self._gave_salt:
-            os.environ.pop(SALT, None)
         self._count_no_steps()
         if self.loaders:
             for loader in self.loaders:
@@ -307,9 +292,7 @@ class Session:
     def _record(self, *, ended: bool) -> ProcessRecord:
         are_steps = any(loader.optimizer_steps for loader in self.loaders)
         loaders = tuple(loader.record(are_steps=are_steps) for loader in self.loaders)
-        host = socket.gethostname()
-        host = placeholder("host", host, self._salt) if self._settings.redact else host
-        return ProcessRecord(self._name, self._rank, self._pid, host, ended, loaders)
+        return ProcessRecord(self._name, self._rank, self._pid, ended, loaders)
 
 
 class OneLoader:

@@ -15,8 +15,8 @@ from tests.runs.given import MS
 from tests.runs.measured import record
 
 ENDLESS = Path(__file__).with_name("endless.py")
-LOADER = LoaderRecord("rank0.jsonl", "training", "alternate", "x", None, True, 1, 1)
-TRAINING = [ProcessRecord("rank0", 0, 1, "host", False, (LOADER,))]
+LOADER = LoaderRecord("rank0.jsonl", "training", True, 1, 1)
+TRAINING = [ProcessRecord("rank0", 0, 1, False, (LOADER,))]
 
 
 class Seconds:

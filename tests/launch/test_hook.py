@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import shutil
 import sys
 from collections import deque
@@ -303,7 +302,6 @@ def test_a_loader_was_made_where_the_program_calls_a_library(
     monkeypatch.chdir(tmp_path)
     note(elsewhere)
     assert str(made_at(elsewhere)).startswith(f"{__file__}:")
-    monkeypatch.setattr(os, "getcwd", None)
     note(loader)
     assert made_at(loader) == f"{Path(__file__).name}:{here}"  # the innermost constructor counts
 

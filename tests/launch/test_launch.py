@@ -117,7 +117,7 @@ def test_a_program_without_a_loader_is_told(launch: Launch) -> None:
     )
     done = launch([PYTHON, "-c", code])
     assert done.code == 0
-    assert "the program iterated no data loader that loadeval knows" in done.err
+    assert "no data loader that loadeval knows served a batch" in done.err
 
 
 def test_a_loader_that_cannot_be_measured_is_told(launch: Launch, tmp_path: Path) -> None:

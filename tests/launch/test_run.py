@@ -31,9 +31,8 @@ ENDED = Ended(0, was_stopped=False)
 SAMPLES = np.zeros(4)
 
 
-def record(log: str, role: Any = "training", mode: str = "log", steps: int = BATCHES) -> Any:
-    has_gradients = role != "validation"
-    return LoaderRecord(log, role, mode, "x.Loader", None, has_gradients, 1, steps)
+def record(log: str, role: Any = "training", steps: int = BATCHES) -> Any:
+    return LoaderRecord(log, role, role != "validation", 1, steps)
 
 
 def write_log(
@@ -54,7 +53,7 @@ def write_log(
 
 
 def process(folder: Path, *loaders: Any, name: str = "rank0", rank: int = 0) -> None:
-    ProcessRecord(name, rank, 1, "host", True, loaders).save(folder)
+    ProcessRecord(name, rank, 1, True, loaders).save(folder)
 
 
 @pytest.fixture(name="told")
