@@ -191,14 +191,12 @@ def throughput(gap: Gap, by_sample: bool = True) -> dict[str, Estimate]:
 
 
 def _check_modes(real: Run, ideal: Run) -> None:
-    for run, expected, arm in ((real, "log", "real"), (ideal, "replay", "ideal")):
+    for run, expected in ((real, "log"), (ideal, "replay")):
         if run.header.mode != expected:
-            advice = "Are the two the other way round, or the same one?"
-            if run.header.mode == "alternate":
-                advice = "An alternating run has both: give it alone."
             raise UsageError(
                 f"{run.path or run.header.name} was recorded with mode={run.header.mode!r}; "
-                f"expected a run with mode={expected!r} as the {arm} one. {advice}"
+                "expected a run with mode='log', and then one with mode='replay'; or one with "
+                "mode='alternate' alone"
             )
 
 
