@@ -22,7 +22,7 @@ from loadeval.data.run import NOT_RECORDED, Run
 from loadeval.estimate.gap import arms_of, gap, means_of, samples_known, throughput
 from loadeval.estimate.stats import Estimate, Tables, jackknife
 from loadeval.estimate.steady import pairs_that_count
-from loadeval.estimate.verdict import FEWEST_BATCHES, Outcome, gate
+from loadeval.estimate.verdict import FEWEST_BATCHES, gate
 
 BATCHES = "batches"
 LEAST_CHANGE = 0.02
@@ -201,7 +201,7 @@ class BeforeAfter(NamedTuple):
     changes: tuple[Changed, ...]
     cautions: tuple[str, ...]
 
-    def gate(self, bound: float) -> tuple[Outcome, str]:
+    def gate(self, bound: float) -> tuple[bool | None, str]:
         """Whether throughput is more than `bound`, between 0 and 1, under the earlier one's."""
         slower, objection = None if self.judged is None else 1 - self.judged, self.objection
         if objection:

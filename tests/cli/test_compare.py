@@ -140,7 +140,7 @@ def test_a_loss_above_the_limit_exits_with_3(alternated: Path, tmp_path: Path) -
     assert run(alternated, "--json", "--fail-above", 20)[:2] == (3, run(alternated, "--json")[1])
 
 
-@pytest.mark.parametrize("limit", [75, 80.5, 99.9])
+@pytest.mark.parametrize("limit", [75.5, 80.5, 99.9])
 def test_a_loss_up_to_the_limit_exits_with_0(alternated: Path, limit: float) -> None:
     code, _, err = run(alternated, "--fail-above", limit)
     assert code == 0
