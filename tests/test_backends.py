@@ -54,8 +54,6 @@ and 24 ideal batches measured of each.
 Caution: The backends do not do equal work: small: batch 0 is (2, 3, 2, 2) uint8
          where slow has (4, 3, 2, 2) uint8; small: batch 0 has 2 samples where
          slow has 4.
-Caution: The 95% CIs of the 6 differences are not corrected for multiple
-         comparisons.
 slow, fast, even, small: The loader's prefetch depth is not known: if it
 prefetches, real blocks begin with a queue that ideal blocks have filled, and
 more time is lost than reported.

@@ -39,14 +39,9 @@ NOT_SETTINGS = {"adapter", "made_by", "made_at", "setting_names", "overrides", "
 NOT_SETTINGS |= {"dataset_objects", "dataset_object_bytes"}
 """What is known of a loader and nobody sets."""
 ENVIRONMENT_FACTS = ("host", "platform", "cpus", "cpus_usable", "omp_num_threads", "world_size")
-TOLD_BY_FACTS = {
-    *("num_workers", "prefetch_factor", "prefetch_depth", "batch_size", "pin_memory"),
-    *("persistent_workers", "in_order"),
-}
-"""Settings that show in the loader's facts, whoever chose them."""
 
 Pace = Literal["slower", "faster", "equal", "undecided"]
-What = Literal["loader", "versions", "machine", "measurement"]
+What = Literal["loader", "versions", "machine"]
 Kind = Literal["one run", "real and ideal", "before and after", "backends"]
 
 
@@ -84,11 +79,9 @@ def unit_of(runs: Sequence[Run]) -> str:
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:
-    """The runs' names, or their paths where names are not different; numbered at worst."""
-    for names in ([run.header.name for run in runs], [str(run.path) for run in runs]):
-        if len(set(names)) == len(names):
-            return names
-    return [f"{run.header.name} ({number})" for number, run in enumerate(runs, start=1)]
+    """The runs' names, or their paths where names are not different."""
+    names = [run.header.name for run in runs]
+    return names if len(set(names)) == len(names) else [str(run.path) for run in runs]
 
 
 class Difference(NamedTuple):
@@ -150,8 +143,6 @@ def about_backends(backends: Mapping[str, Run]) -> Iterator[str]:
         )
     if runs and unit_of(runs) == BATCHES:
         yield f"Samples are not known in all runs: {BY_BATCH}."
-    if (count := len(runs) * (len(runs) - 1) // 2) > 1:
-        yield f"The 95% CIs of the {count} differences are not corrected for multiple comparisons."
 
 
 # Before and after
@@ -293,9 +284,7 @@ def _pace_of(judged: Estimate | None) -> Pace:
 
 def changes_between(before: Run, now: Run) -> Iterator[Changed]:
     """What differs; what is not known of one of the two is no difference."""
-    chosen = {**(before.loader.overrides or {}), **(now.loader.overrides or {})}.keys()
-    own = [name for name in chosen if name not in TOLD_BY_FACTS]
-    earlier, later = _facts(before, own), _facts(now, own)
+    earlier, later = _facts(before), _facts(now)
     for what, facts in earlier.items():
         for name, value in facts.items():
             then = value, later[what].get(name)
@@ -304,19 +293,16 @@ def changes_between(before: Run, now: Run) -> Iterator[Changed]:
                 yield Changed(what, name, *then)
 
 
-def _facts(run: Run, overrides: Sequence[str]) -> dict[What, dict[str, Any]]:
-    """What is known of a run, of each kind; of settings that it has not, that the program chose."""
-    header, environment, given = run.header, run.header.environment, run.loader.overrides or {}
+def _facts(run: Run) -> dict[What, dict[str, Any]]:
+    """What is known of a run, of each kind."""
+    environment = run.header.environment
+    loader = {name: each for name, each in asdict(run.loader).items() if name not in NOT_SETTINGS}
     packages = environment.get("packages")
     return {
-        "loader": {
-            **{name: fact for name, fact in asdict(run.loader).items() if name not in NOT_SETTINGS},
-            **{name: given.get(name, "the program's") for name in overrides},
-        },
+        "loader": loader,
         "versions": {
             "python": environment.get("python"),
             **(packages if isinstance(packages, Mapping) else {}),
         },
         "machine": {name: environment.get(name) for name in ENVIRONMENT_FACTS},
-        "measurement": {"mode": header.mode, "warmup": header.warmup, **header.settings},
     }
