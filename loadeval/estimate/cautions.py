@@ -6,9 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from loadeval.data.run import Run
-from loadeval.estimate.before_after import BY_BATCH, MACHINE_FACTS, changes_between
-from loadeval.estimate.cpus import workers_cpus
-from loadeval.estimate.gap import Gap, arms_of, samples_known
+from loadeval.estimate.before_after import (
+    BATCHES,
+    BY_BATCH,
+    MACHINE_FACTS,
+    changes_between,
+    unit_of,
+)
+from loadeval.estimate.gap import Gap
 from loadeval.estimate.metrics import quantities
 from loadeval.estimate.steady import WITHIN_STEP, steps_left_out
 from loadeval.estimate.verdict import busy_in_ideal, rare_stalls
@@ -87,14 +92,7 @@ def not_measured(gap: Gap, run: Run) -> Iterator[str]:
     loader = run.loader
     if gap.pairs is not None:
         if not any(prefetch.timed for prefetch in run.prefetches) and not gap.of_epochs:
-            ready = "all prefetched batches were ready ahead of time"
-            why = ready if run.prefetches else "no batches were prefetched"
-            yield f"The loader alone was not timed: {why}."
-        if gap.pairs and loader.workers != 0 and workers_cpus(run, "ideal") is None:
-            yield (
-                "The workers' CPU time in the ideal blocks could not be read: they may not have "
-                "been idle."
-            )
+            yield "The loader alone was not timed: no batch had to be loaded while prefetching."
         if gap.real_batches and gap.samples_per_batch is None:
             yield f"Samples are not known for every batch: {BY_BATCH}."
         if gap.pairs and loader.prefetch_depth is None:
@@ -121,11 +119,8 @@ def _about_two_runs(real: Run, ideal: Run) -> Iterator[str]:
                     f"The two runs {says}: {change.name.replace('_', ' ')} {change.before} "
                     f"(real), {change.now} (ideal)."
                 )
-    units = real.header.unit, ideal.header.unit
-    if units[0] != units[1]:
-        yield f"The runs count {units[0]} and {units[1]}: {BY_BATCH}."
-    elif not all(samples_known(arm) for run in (real, ideal) for arm in arms_of(run).values()):
-        yield f"Samples are unknown in at least one of the runs: {BY_BATCH}."
+    if unit_of([real, ideal]) == BATCHES:
+        yield f"Samples are not known in both runs: {BY_BATCH}."
     yield (
         "The runs are separate: machine drift between them counts as a loading difference, and the "
         "95% CI does not cover it."

@@ -109,7 +109,7 @@ def test_two_runs_are_cautioned_about() -> None:
     assert cautioned(real, ideal) == [
         "The two runs are from different machines: host a (real), b (ideal).",
         "The two runs used different loaders: batch size 4 (real), 8 (ideal).",
-        "The runs count images and texts: batches are compared as if equally large.",
+        "Samples are not known in both runs: batches are compared as if equally large.",
         (
             "The runs are separate: machine drift between them counts as a loading difference, and "
             "the 95% CI does not cover it."
