@@ -111,7 +111,7 @@ def test_the_whole_run_is_what_its_report_says(tmp_path: Path, mode: str) -> Non
     assert (state.batches, overall.batches) == (run.batches, batches)
     assert overall.batches_per_s == pytest.approx(throughput(gap(run), by_sample=False)[name].value)
     assert overall.wait_share == pytest.approx(wait_ns.value / iteration_ns.value)
-    first, *_, last = first_waits(run).wait_ns.tolist()
+    first, *_, last = first_waits(run).tolist()
     assert (state.epoch_start_ns, state.last_epoch_start_ns) == (first, last)
     assert (state.ended, state.epoch, state.batch, state.silent_ns) == (True, 2, 499, None)
 

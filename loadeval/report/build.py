@@ -611,7 +611,7 @@ def arms(r: Result) -> Section:
 
 def by_epoch(r: Result) -> Section:
     """Each epoch, and how long their starts took."""
-    first_ns = first_waits(r.run).wait_ns
+    first_ns = first_waits(r.run)
     rate = "batches_per_s" if r.unit == BATCHES else "samples_per_s"
     cells: dict[str, Callable[..., Cell]] = {
         "epoch": "{:g}".format,
