@@ -129,7 +129,7 @@ def test_memory_is_that_of_training_and_workers() -> None:
     """The most that was read; of what is shared only once where that is known."""
     readings = {
         ("host", "process"): Columns({"time_ns": [1, 2], "pss_bytes": [1e9, 2e9]}),
-        ("host", "workers"): Columns({"time_ns": [1, 2], "rss_bytes": [1e9, np.nan]}),
+        ("host", "workers"): Columns({"time_ns": [1, 2], "pss_bytes": [1e9, np.nan]}),
     }
     result = report_of_runs([turns("a", readings=readings), turns("b")])
     assert result.as_json()["memory_bytes"] == {"a": 3e9, "b": None}

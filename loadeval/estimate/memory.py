@@ -1,8 +1,7 @@
 """How memory grows while a run goes on, what forked workers copy, and what workers keep.
 
 Of the workers PSS counts, without mapped files, which the system may drop. Of the process its
-anonymous memory does, for its PSS also rises while its workers copy what they shared with it. RSS
-stands in where the system told no better.
+anonymous memory does, for its PSS also rises while its workers copy what they shared with it.
 
 Memory also grows when a run starts up, and steps up now and then. So growth is that of the second
 half, where the first one grows too: one step cannot do that to both. Where a worker comes or goes a
@@ -36,13 +35,12 @@ fastest."""
 class Growth(NamedTuple):
     """How the memory of `subject`, "process" or "workers", grows.
 
-    `bytes_per_hour` is None where it was not measured; `limit_bytes` is the total memory. `grows`
-    tells whether it does so beyond chance and by as much as matters, and `says` why not, or why it
-    was not measured.
+    `bytes_per_hour` is None where it was not measured, and `missing` says why; `limit_bytes` is the
+    total memory. `grows` tells whether it does so beyond chance and by as much as matters.
     """
 
     subject: str
-    says: str
+    missing: str = ""
     grows: bool = False
     bytes_per_hour: Estimate | None = None
     limit_bytes: int | None = None
@@ -57,11 +55,10 @@ def growth(run: Run, subject: str) -> Growth:
     if limit_bytes is None:
         return Growth(subject, "the machine's memory size is not known")
     unknown = np.full(len(table), np.nan)
-    used: Values = table.get("rss_bytes", unknown)
-    if subject == "process" and "anonymous_bytes" in table:
-        used = table.anonymous_bytes
-    elif "pss_bytes" in table:
-        used = table.pss_bytes - np.nan_to_num(table.get("pss_file_bytes", unknown))
+    of_files = np.nan_to_num(table.get("pss_file_bytes", unknown))
+    used: Values = table.get("pss_bytes", unknown) - of_files
+    if subject == "process":
+        used = table.get("anonymous_bytes", unknown)
     known = np.isfinite(used)
     table, hours, used = table.take(known), table.time_ns[known] / HOUR_NS, used[known]
     none = np.zeros(len(used))
@@ -78,16 +75,9 @@ def growth(run: Run, subject: str) -> Growth:
     lives, epochs = 1.0, {start.epoch for start in run.worker_starts}
     if (started > alive).any() and len(epochs) != 1:
         lives = min(1.0, max(float(np.ptp(times)) for times, _ in stretches))
-    matters, grows = LEAST_SHARE * limit_bytes, False
-    if min(first.bounds[0], second.bounds[0]) <= 0:
-        says = "any growth is within the noise"
-    elif second.value < matters:
-        says = "it grows by little"
-    elif second.value * lives < matters:
-        says = "it grows, but the workers restart before that matters"
-    else:
-        says, grows = "it grows", True
-    return Growth(subject, says, grows, second, limit_bytes)
+    is_shown = min(first.bounds[0], second.bounds[0]) > 0
+    grows = is_shown and second.value * lives >= LEAST_SHARE * limit_bytes
+    return Growth(subject, "", grows, second, limit_bytes)
 
 
 def memory_there(run: Run) -> int | None:

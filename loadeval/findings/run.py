@@ -235,7 +235,7 @@ def _growing(c: Context, subject: str, do: Do) -> Finding | None:
     grown = growth(c.run, subject)
     rate, limit = grown.bytes_per_hour, grown.limit_bytes
     if rate is None or limit is None:
-        raise Skip(grown.says)
+        raise Skip(grown.missing)
     if not grown.grows:
         return None
     whose = "training process" if subject == "process" else subject

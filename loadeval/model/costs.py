@@ -280,10 +280,10 @@ def worker_bytes(run: Run) -> float | None:
         return None
     table = table.take(table.alive_workers > 0)
     alive, unknown = table.alive_workers, np.full(len(table), np.nan)
-    names = ("pss_bytes", "pss_file_bytes", "anonymous_bytes", "rss_bytes")
-    pss, of_files, anonymous, rss = (table.get(name, unknown) for name in names)
+    names = ("pss_bytes", "pss_file_bytes", "anonymous_bytes")
+    pss, of_files, anonymous = (table.get(name, unknown) for name in names)
     own = np.maximum(((alive + 1) * (pss - of_files) - anonymous) / alive, 0.0)
-    for total in (own, pss, rss):
+    for total in (own, pss):
         if not np.isnan(total).all():
             return float(np.nanmedian(total / alive))
     return None

@@ -319,15 +319,13 @@ def _by_name(said: Mapping[str, Iterable[str]]) -> list[str]:
 def memory_bytes(run: Run) -> float | None:
     """The most that the training process was seen to take, and its workers; None if not read.
 
-    What they share counts once, where the system tells that.
+    What they share counts once.
     """
     most = list[float]()
     for subject in ("process", "workers"):
-        table = run.readings.get(("host", subject), Columns({}))
-        for name in ("pss_bytes", "rss_bytes"):
-            if name in table and np.isfinite(table[name]).any():
-                most.append(float(np.nanmax(table[name])))
-                break
+        read = run.readings.get(("host", subject), Columns({})).get("pss_bytes", np.empty(0))
+        if np.isfinite(read).any():
+            most.append(float(np.nanmax(read)))
     return sum(most) if most else None
 
 
@@ -785,7 +783,7 @@ def system_metrics(r: Result) -> Section:
         for each in m.quantities
     ]
     grows = [
-        f"Memory of the {each.subject}: {each.says}, {worded(each.bytes_per_hour, 'size')} an hour."
+        f"Memory of the {each.subject}: {worded(each.bytes_per_hour, 'size')} more an hour."
         for each in m.growths
         if each.bytes_per_hour is not None
     ]
