@@ -28,9 +28,9 @@ from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
 from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
 from loadeval.inside.code import AMPLIFIED, FUTEX, MUCH_READ, SlowFormat, slow_format
 from loadeval.inside.lanes import loaded
-from loadeval.inside.stages import CodeLine, LibraryCall, TransformTime
+from loadeval.inside.stages import CodeLine, LibraryCall, TransformTime, mean_known
 from loadeval.model.changes import Change
-from loadeval.model.costs import HAND_OVER_NS, TINY, in_share, mean_known, work_of
+from loadeval.model.costs import HAND_OVER_NS, TINY, in_share, work_of
 from loadeval.words import duration, number, share, size
 
 TOKENISER = re.compile("tokeni[sz]", re.IGNORECASE)

@@ -31,7 +31,14 @@ from loadeval.errors import UsageError
 from loadeval.estimate.cpus import Cpus
 from loadeval.inside.code import computing_threads
 from loadeval.inside.lanes import loaded
-from loadeval.inside.stages import Stages, looks, slow_rows, split_of, typical_sample_ns
+from loadeval.inside.stages import (
+    Stages,
+    looks,
+    mean_known,
+    slow_rows,
+    split_of,
+    typical_sample_ns,
+)
 from loadeval.model.simulate import MOST_BATCHES
 
 WORK = ("cpu_ns", "run_queue_ns", "blocked_ns", "read_ns")
@@ -212,12 +219,6 @@ def full_name(costs: Columns, name: str, offered: list[str]) -> str:
     raise UsageError(
         f"faster has {name!r}, of which the run knows nothing; expected one of {expected}"
     )
-
-
-def mean_known(column: Column) -> float | None:
-    """The mean of what is known; None where nothing is."""
-    known = column[column != UNKNOWN]
-    return float(known.mean()) if len(known) else None
 
 
 def _known(column: Column, otherwise: Values | None = None) -> Values:

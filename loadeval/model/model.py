@@ -25,7 +25,7 @@ from loadeval.estimate.gap import gap as gap_of
 from loadeval.estimate.stats import SIGMAS, Estimate
 from loadeval.estimate.steady import epoch_lengths, length_of_epochs
 from loadeval.inside.code import LOCKS, SLEEPS, blockage
-from loadeval.inside.stages import Stages
+from loadeval.inside.stages import Stages, mean_known
 from loadeval.inside.stages import stages as stages_of
 from loadeval.model import costs as of
 from loadeval.model.changes import Change
@@ -300,12 +300,12 @@ class Model:
     @property
     def tensors(self) -> float | None:
         """How many tensors a batch has; None where none were counted."""
-        return of.mean_known(self.run.stages.tensors)
+        return mean_known(self.run.stages.tensors)
 
     @property
     def batch_bytes(self) -> float | None:
         """The size of a batch; None where it is not known."""
-        return of.mean_known(self.run.steps.nbytes)
+        return mean_known(self.run.steps.nbytes)
 
     def batches_in(self, change: Change) -> float:
         """How many batches of the run one batch is worth then."""
