@@ -10,9 +10,9 @@ from loadeval.data.run import Run
 from loadeval.estimate.memory import memory_there
 from loadeval.estimate.stats import Estimate
 from loadeval.model.changes import Change, asked_for
-from loadeval.model.costs import HAND_OVER_NS, RECEIVE_TENSOR_NS, start_ns, worker_bytes
-from loadeval.model.model import AS_IT_IS, BLOCKAGE_MATTERS, UNLIKE, Model
-from loadeval.words import duration, share, size, times
+from loadeval.model.costs import worker_bytes
+from loadeval.model.model import AS_IT_IS, UNLIKE, Model
+from loadeval.words import share, size, times
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +125,8 @@ def shortages(run: Run, memory: float | None, shared: float | None) -> list[str]
 
 def assumptions(model: Model, change: Change) -> list[str]:
     """What a prediction takes for granted, for the run does not show it."""
-    settings, told = {**model.settings, **change.settings}, list[str]()
-    now, workers, cpus = model.settings["num_workers"], settings["num_workers"], settings["cpus"]
+    now, told = model.settings["num_workers"], list[str]()
+    workers = change.settings.get("num_workers", now)
     if workers > max(now, 1):
         if model.blockage == "lock":
             told.append(
@@ -140,37 +140,17 @@ def assumptions(model: Model, change: Change) -> list[str]:
                 "the storage is no faster in total, the other that each worker waits as now. "
                 "Training with more workers would tell."
             )
-        elif model.blocked >= BLOCKAGE_MATTERS:
-            told.append(
-                f"Workers are blocked for {share(model.blocked)} of fetching. With more workers, "
-                "that takes no longer."
-            )
         growths = [guess.growth for guess in model.guesses]
         told.append(
             f"For each further CPU in use, a batch takes {min(growths):.0%} to {max(growths):.0%} "
             "more CPU time."
         )
-        if cpus is None:
-            told.append(
-                "There is a CPU for each worker: the run does not tell how many CPUs training may "
-                "use."
-            )
     if workers and not now:
-        receive_ns = HAND_OVER_NS + RECEIVE_TENSOR_NS * (model.tensors or 0.0)
         told.append(
-            f"The training process receives a batch from a worker in some {duration(receive_ns)}, "
-            "by the number of its tensors: the run has no workers to show it."
+            "Workers start, and hand over batches, as fast as usual: the run has none to show it."
         )
-        told.append(f"Starting a worker takes some {duration(start_ns(model.run))}.")
     if model.batches_in(change) != 1:
         told.append("The training step takes the same time for a sample as in the run.")
-    if model.threads > 1 and cpus is not None and workers + model.threads > cpus:
-        slowed = [guess.step_slowed for guess in model.guesses]
-        told.append(
-            f"The {model.threads} threads of a training step wait for each other: where they lack "
-            f"a CPU, it takes {min(slowed):.1f} to {max(slowed):.1f} times as long as its share of "
-            "the CPUs says. With one thread (OMP_NUM_THREADS=1) that is gone."
-        )
     if abs(model.unlike - 1) > UNLIKE:
         told.append(
             f"Of the run as it is, the simulation takes {times(model.unlike)} the time that was "
