@@ -203,7 +203,7 @@ def faster(costs: Columns, name: str, times: float) -> Columns:
 def full_name(costs: Columns, name: str, offered: list[str]) -> str:
     """The part that `name` means: the whole of its name, or the end of one after a dot.
 
-    Raises UsageError where that is none, telling those that are `offered`, or several.
+    Raises UsageError where that is none, or several, telling those that are `offered`.
     """
     parts = [each.removeprefix(PART) for each in costs.names if each.startswith(PART)]
     stages = ["fetch", "collate", *STAGES]
@@ -212,13 +212,8 @@ def full_name(costs: Columns, name: str, offered: list[str]) -> str:
     ending = [part for part in parts if part.endswith(f".{name}")]
     if len(ending) == 1:
         return ending[0]
-    if ending:
-        several = " or ".join(map(repr, ending))
-        raise UsageError(f"faster has {name!r}, which may be {several}; name one of them in full")
     expected = ", ".join(map(repr, dict.fromkeys((*offered, *stages))))
-    raise UsageError(
-        f"faster has {name!r}, of which the run knows nothing; expected one of {expected}"
-    )
+    raise UsageError(f"faster has {name!r}, which names no part, or several; expected {expected}")
 
 
 def _known(column: Column, otherwise: Values | None = None) -> Values:
@@ -257,10 +252,9 @@ def start_ns(run: Run) -> float:
         slowest_ns = [max(of_epoch) for of_epoch in taken_ns.values()]
         return float(np.median(slowest_ns)) / (run.loader.workers or 1)
     environment, method = run.header.environment, run.loader.start_method
-    if method is None:  # the default of that system and Python
+    if method is None:  # the default of that Python
         version = tuple(map(int, re.findall(r"\d+", str(environment.get("python")))[:2]))
-        is_linux = str(environment.get("platform") or "Linux").startswith("Linux")
-        method = "fork" if is_linux and version < NO_FORK_SINCE else "spawn"
+        method = "fork" if version < NO_FORK_SINCE else "spawn"
     if method != "fork":
         return SPAWN_NS
     table = run.readings.get(("host", "process"), Columns({}))

@@ -183,10 +183,7 @@ class Model:
     def throughput(self, change: Change = AS_IT_IS) -> Estimate:
         """Samples per second over whole epochs, or batches where samples are not known."""
         measured = throughput(self.gap)["real"] * (self._real.value / self._whole_ns)
-        speedup = self.simulate(change)
-        if speedup == NOTHING_GAINED:
-            return measured
-        return speedup * (measured.value if measured.low is None else measured)
+        return self.simulate(change) * measured
 
     @property
     def unit(self) -> str:

@@ -132,7 +132,7 @@ def test_the_curve_is_drawn_too(tmp_path: Path) -> None:
 
 REFUSED = {
     ("slow-transform", "--faster", "decode=2"): (
-        "faster has 'decode', of which the run knows nothing; expected one of 'GaussianBlur', "
+        "faster has 'decode', which names no part, or several; expected 'GaussianBlur', "
         "'Resize', 'ToTensor', 'Flip', 'Filter.__call__', 'GaussianBlur.filter', "
         "'Resize.__call__', 'Image.resize', 'ToTensor.__call__', 'fetch', 'collate', 'indices', "
         "'hand-over', 'pin', 'step'"

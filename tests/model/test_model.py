@@ -289,10 +289,8 @@ def test_parts_that_become_faster() -> None:
     assert speedup(run, faster={"fetch": 2.0, "collate": 2.0}) == pytest.approx(2, rel=0.05)
     assert whatif(run, faster={"resize": 2.0}).faster == {"Image.resize": 2.0}
     assert Model.of(run).parts == ["Jpegs.augment", "Image.resize", "Masks.crop", "Image.crop"]
-    with pytest.raises(UsageError, match=r"'crop', which may be 'Image\.crop' or 'Masks\.crop'"):
+    with pytest.raises(UsageError, match="'crop', which names no part, or several; expected "):
         whatif(run, faster={"crop": 2.0})
-    with pytest.raises(UsageError, match=r"'Jpegs.augment' twice; expected each part once"):
-        whatif(run, faster={"Jpegs.augment": 2.0, "augment": 3.0})
     run = looked_into(fetch=10, index=30)
     assert speedup(run, faster={"indices": 2.0}) == pytest.approx(50 / 35, rel=0.05)
     assert speedup(run, faster={"step": 2.0}) == pytest.approx(50 / 40, rel=0.05)
@@ -301,8 +299,7 @@ def test_parts_that_become_faster() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"num_workers": -1}, "num_workers is -1; expected a whole number, 0 or more"),
-        ({"num_workers": 2.5}, "num_workers is 2.5; expected a whole number, 0 or more"),
+        ({"num_workers": -1}, "num_workers is -1; expected 0 or more"),
         ({"cpus": math.nan}, "cpus is nan; expected a number above 0"),
         ({"faster": {"step": 0}}, "faster has 0 for 'step'; expected how many times as fast"),
     ],
