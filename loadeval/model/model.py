@@ -304,6 +304,11 @@ class Model:
         """The size of a batch; None where it is not known."""
         return mean_known(self.run.steps.nbytes)
 
+    def settings_with(self, change: Change) -> dict[str, Any]:
+        """All settings then; no others use CPUs that are given."""
+        alone = {"others_cpus": 0.0, "worker_cpus": None} if "cpus" in change.settings else {}
+        return {**self.settings, **alone, **change.settings}
+
     def batches_in(self, change: Change) -> float:
         """How many batches of the run one batch is worth then."""
         wanted = change.settings.get("batch_size")
@@ -350,10 +355,8 @@ class Model:
 
     def _changed(self, change: Change, present: Columns) -> tuple[Columns, dict[str, Any]]:
         """What batches take then, and with which settings they are simulated."""
-        settings, now = dict(self.settings), self.settings["num_workers"]
-        if "cpus" in change.settings:
-            settings |= {"others_cpus": 0.0, "worker_cpus": None}
-        settings |= {name: each for name, each in change.settings.items() if name in settings}
+        now, every = self.settings["num_workers"], self.settings_with(change)
+        settings = {name: every[name] for name in self.settings}
         costs, workers = change.applied(present), settings["num_workers"]
         if workers and not now:
             costs = of.handed_over(costs, self.tensors, self.batch_bytes or 0.0)

@@ -74,10 +74,9 @@ def whatif(
 def predicted(model: Model, change: Change = AS_IT_IS) -> WhatIf:
     """What `model` says of a change."""
     memory, shared = memory_bytes(model, change)
-    alone = {"others_cpus": 0.0, "worker_cpus": None} if "cpus" in change.settings else {}
     present = {**model.settings, "batch_size": model.run.loader.batch_size}
     return WhatIf(
-        settings={**present, **alone, **change.settings},
+        settings={**present, **model.settings_with(change)},
         faster={} if callable(change.costs) else change.costs,
         throughput=model.throughput(change),
         unit=model.unit,
@@ -95,7 +94,7 @@ def memory_bytes(model: Model, change: Change) -> tuple[float | None, float | No
 
     None where that is not known.
     """
-    settings = {**model.settings, **change.settings}
+    settings = model.settings_with(change)
     workers, batch_bytes = settings["num_workers"], model.batch_bytes
     if batch_bytes is None:
         return None, None if workers else 0.0
