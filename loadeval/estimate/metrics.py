@@ -11,7 +11,6 @@ import numpy as np
 from loadeval.data.columns import UNKNOWN, Column
 from loadeval.data.lines import Arm
 from loadeval.data.run import ARMS, SECOND_NS, Run, keys_of
-from loadeval.estimate.memory import Growth, growth
 from loadeval.estimate.stats import Estimate, slope, student
 from loadeval.estimate.steady import Mask, after_warmup, closed_steps, once_per_run
 
@@ -50,14 +49,10 @@ class Quantity(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """System metrics: each quantity real beside ideal, and the probes that read nothing, and why.
-
-    `growths` tell how memory grows.
-    """
+    """System metrics: each quantity real beside ideal; probes that read nothing, and why."""
 
     quantities: tuple[Quantity, ...]
     missing: tuple[tuple[str, str], ...]
-    growths: tuple[Growth, ...]
 
 
 def metrics(real: Run, ideal: Run | None = None) -> Metrics:
@@ -69,7 +64,6 @@ def metrics(real: Run, ideal: Run | None = None) -> Metrics:
     return Metrics(
         tuple(each for each in quantities(real, ideal) if each.probe != THREADS),
         tuple(dict.fromkeys(missing)),
-        tuple(growth(run, subject) for run in runs for subject in ("process", "workers")),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
-from loadeval.estimate.memory import copies, memory_left
+from loadeval.estimate.memory import copies, last_read
 from loadeval.estimate.steady import length_of_epochs
 from loadeval.findings import (
     BLOCKED,
@@ -345,7 +345,8 @@ def fits_into_memory(c: Context) -> Finding | None:
         return None
     ends_itself = any(end.cause == "exhausted" for end in c.run.ends)
     batches = length_of_epochs(c.run) if ends_itself else c.loader.length
-    batch_bytes, free_bytes = mean_known(c.batches.nbytes), memory_left(c.run)
+    batch_bytes = mean_known(c.batches.nbytes)
+    free_bytes = last_read(c.run, "memory_available_bytes")
     if c.is_rank:
         raise Skip("the samples of other ranks, which this one may have next, are not known")
     if not batches or not batch_bytes:

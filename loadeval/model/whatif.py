@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadeval.data.run import Run
-from loadeval.estimate.memory import memory_there
+from loadeval.estimate.memory import last_read
 from loadeval.estimate.stats import Estimate
 from loadeval.model.changes import Change, asked_for
 from loadeval.model.costs import worker_bytes
@@ -108,7 +108,8 @@ def memory_bytes(model: Model, change: Change) -> tuple[float | None, float | No
 
 def shortages(run: Run, memory: float | None, shared: float | None) -> list[str]:
     """What of it the machine of the run has too little for, of memory and /dev/shm."""
-    there, free = memory_there(run), run.header.environment.get("shm_free_bytes")
+    there = last_read(run, "memory_limit_bytes")
+    free = run.header.environment.get("shm_free_bytes")
     told = []
     if memory and there and memory > there:
         told.append(

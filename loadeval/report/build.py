@@ -782,23 +782,10 @@ def system_metrics(r: Result) -> Section:
         )
         for each in m.quantities
     ]
-    grows = [
-        f"Memory of the {each.subject}: {worded(each.bytes_per_hour, 'size')} more an hour."
-        for each in m.growths
-        if each.bytes_per_hour is not None
-    ]
-    facts: list[tuple[str, Cell]] = []
-    if r.padding is not None:
-        facts = [
-            ("padding of a batch", _part(r.padding.share)),
-            ("a step would be shorter by", _ns(r.padding.saved_ns)),
-        ]
     return _section(
         "system metrics",
         Table(("mean (p95)", "real", "ideal"), rows, "readings", folded=True),
         *_texts((f"{probe} not measured: {why}" for probe, why in m.missing), "note"),
-        *_texts(grows),
-        Facts(facts),
     )
 
 

@@ -254,9 +254,10 @@ def test_memory_that_is_not_there_is_told() -> None:
         readings={
             ("host", "workers"): Columns({}).replace(
                 time_ns=np.arange(3), **{name: np.full(3, value) for name, value in memory.items()}
-            )
+            ),
+            ("host", "machine"): Columns({"time_ns": [1], "memory_limit_bytes": [20e6]}),
         },
-        header=replace(SIZED.header, environment={"memory_bytes": 20e6, "shm_free_bytes": 4e3}),
+        header=replace(SIZED.header, environment={"shm_free_bytes": 4e3}),
     )
     found = whatif(run, num_workers=20)
     queued = (20 * 2 + 1) * 128
