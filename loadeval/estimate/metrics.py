@@ -121,18 +121,17 @@ def served(run: Run, rows: Mask) -> Callable[[Column], Column]:
 class PaddingShare(NamedTuple):
     """The padding of the batches that were looked at.
 
-    `share` is that of all positions, with its interval over `batches`. Sequences are padded to
+    `share` is that of all positions, with its interval over batches. Sequences are padded to
     `length` in every batch, None where that differs; the longest of a batch has `longest` at the
     median. Where steps are seen to be longer with more positions, `step_ns` is how long one with
     the mean number of them takes, by the line through them, and `saved_ns` what padding has of it.
     """
 
     share: Estimate
-    batches: int
     length: int | None
     longest: float
     step_ns: float | None = None
-    saved_ns: Estimate | None = None
+    saved_ns: float = 0.0
 
 
 def padding(run: Run) -> PaddingShare | None:
@@ -149,7 +148,6 @@ def padding(run: Run) -> PaddingShare | None:
     half = student(count - 1) * math.sqrt(squares) / float(positions.sum())
     figures = PaddingShare(
         Estimate(share, max(share - half, 0.0), min(share + half, 1.0)),
-        count,
         int(told.length[0]) if (told.length == told.length[0]).all() else None,
         float(np.median(told.longest)),
     )
@@ -163,4 +161,4 @@ def padding(run: Run) -> PaddingShare | None:
         return figures
     rest_ns = max(float(np.median(step_ns - each_ns.value * positions)), 0.0)
     taken_ns = rest_ns + each_ns.value * mean_positions
-    return figures._replace(step_ns=taken_ns, saved_ns=each_ns * (share * mean_positions))
+    return figures._replace(step_ns=taken_ns, saved_ns=each_ns.value * share * mean_positions)
