@@ -64,28 +64,6 @@ MATTERS = 0.05
 ENOUGH = 0.98
 """As many workers as reach this share of the best throughput are enough."""
 
-LIMITS = {
-    "the training step": "The training step is the limit: the loader keeps up with it.",
-    "loading in the training process": (
-        "Loading in the training process is the limit: workers would load in the background."
-    ),
-    "the workers": "The workers are the limit: more of them, or cheaper samples, would help.",
-    "the CPUs": "The CPUs are the limit: more of them, or cheaper samples, would help most.",
-    "the training process": (
-        "The training process is the limit: besides its step it hands out indices and receives "
-        "batches, which more workers do not change."
-    ),
-    "the storage": "Storage is the limit: more workers would not read faster.",
-    "a lock": "A lock is the limit: workers wait for each other.",
-    "prefetching": (
-        "Too few batches are prefetched: a larger prefetch_factor would help where batches take "
-        "unequal times."
-    ),
-    "the starts of epochs": (
-        "The starts of epochs are the limit: the loader keeps up within them."
-    ),
-}
-"""What training may be held up by, and what that means."""
 AS_IT_IS = Change()
 NOTHING_GAINED = Estimate(1.0, 1.0, 1.0)
 
@@ -111,28 +89,20 @@ class Model:
 
     def __init__(self, run: Run, gap: Gap, stages: Stages | None) -> None:
         """Raises UsageError where nothing can be predicted from the run."""
-        name = run.path or run.header.name
+        use, missing = cpus(run), "how long enough batches take"
+        costs: Columns | None = None
         if run.header.mode != "alternate":
-            raise UsageError(
-                f"{name} was recorded with mode={run.header.mode!r}, which does not measure the "
-                "training step without loading, so nothing can be predicted from it; record one "
-                "that does: loadeval diagnose -- COMMAND"
-            )
-        if stages is None:
-            raise UsageError(
-                f"{name} does not tell what happens inside the loader, so nothing can be predicted "
-                "from it; expected a run of a loader that loadeval looks into, such as PyTorch's "
-                "DataLoader, without stages=False"
-            )
-        use = cpus(run)
-        costs = None
-        if gap.real is not None and gap.ideal is not None and gap.whole is not None:
+            missing = "what a training step takes without loading"
+        elif stages is None:
+            missing = "what happens inside the loader"
+        elif gap.real is not None and gap.ideal is not None and gap.whole is not None:
             costs = of.costs_of(run, stages, gap.ideal.value, 1.0 if use.step is None else use.step)
             self._real, self._ideal_ns, self._whole_ns = gap.real, gap.ideal.value, gap.whole.value
-        if costs is None:
+        if costs is None or stages is None:
             raise UsageError(
-                f"{name} has too few batches to predict from: its iteration, its training step or "
-                "the loading of its batches was not measured; let it run for more batches"
+                f"{run.path or run.header.name} does not tell {missing}, so nothing can be "
+                "predicted from it; expected a run of loadeval diagnose -- COMMAND, of a loader "
+                "that loadeval looks into"
             )
         self.run, self.gap, self.stages = run, gap, stages
         self.costs, self.settings, self._use = costs, of.settings_of(run, use), use
@@ -224,7 +194,7 @@ class Model:
         return {count: self.throughput(Change({"num_workers": count})) for count in counts}
 
     def limit(self, change: Change = AS_IT_IS) -> str:  # noqa: PLR0911 - one for each limit
-        """What training is held up by then, one of LIMITS: "then the CPUs"."""
+        """What training is held up by then: the words of "then the CPUs are the limit"."""
         guess = self.guesses[0]
         costs, settings = self._changed(change, self._present(guess)[0])
 

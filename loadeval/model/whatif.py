@@ -21,10 +21,10 @@ class WhatIf:
 
     `settings` are all that the loader would have, as far as they are known, and `faster` the parts
     that would be so many times as fast, by their full names. `throughput` is in `unit` a second and
-    `speedup` over the run as it was, both over whole epochs. `limit` is one of LIMITS. Of the
-    `memory_bytes` that workers and batches in the queue take `shared_memory_bytes` lie in /dev/shm;
-    None is not known. `shortages` says of what there is too little, and `assumptions` what is taken
-    for granted.
+    `speedup` over the run as it was, both over whole epochs. `limit` is what training is held up
+    by then. Of the `memory_bytes` that workers and batches in the queue take `shared_memory_bytes`
+    lie in /dev/shm; None is not known. `shortages` says of what there is too little, and
+    `assumptions` what is taken for granted.
     """
 
     settings: Mapping[str, Any]

@@ -10,7 +10,7 @@ import numpy as np
 
 from loadeval.data.columns import Columns
 from loadeval.model.changes import Change
-from loadeval.model.model import LIMITS, NOTHING_GAINED, Model
+from loadeval.model.model import NOTHING_GAINED, Model
 from loadeval.model.whatif import WhatIf, predicted
 from loadeval.report.blocks import Block, Cell, Chart, Number, Section, Table, Text
 from loadeval.words import counted, cpus
@@ -49,7 +49,7 @@ def whatif_sections(model: Model, asked: WhatIf | None = None) -> list[Section]:
             least = counted(short.settings["num_workers"], "worker")
             said.append(Text(f"From {least} on: {' '.join(short.shortages)}", "caution"))
     else:
-        headline, said = _says(model, asked), [Text(LIMITS[asked.limit])]
+        headline = _says(model, asked)
         said += [Text(each, "caution") for each in asked.shortages]
     notes = [_cpus_there(model), BRACKETS, SPEEDUPS, *(MEMORY[kind][1] for kind in memory)]
     said.append(Text(" ".join(filter(None, notes)), "note"))

@@ -46,8 +46,6 @@ fast.
 measured   930 [830, 1,041]      present               CPUs              24.6 MB
 predicted  2,400 [1,926, 3,045]  2.58x [2.14x, 3.18x]  training process  76.2 MB
 
-The training process is the limit: besides its step it hands out indices and
-receives batches, which more workers do not change.
 Training may use 2 CPUs. Brackets: 95% CI of what is measured, expected range of
 what is predicted. Speed-ups are of whole epochs, over the run as it was. Memory
 is that of the workers and of prefetched batches.
@@ -142,9 +140,9 @@ REFUSED = {
         "leave it out, or ask for 1 worker or more"
     ),
     ("log-zero-workers", "--num-workers", "2"): (
-        "run.jsonl was recorded with mode='log', which does not measure the training step without "
-        "loading, so nothing can be predicted from it; record one that does: "
-        "loadeval diagnose -- COMMAND"
+        "run.jsonl does not tell what a training step takes without loading, so nothing can be "
+        "predicted from it; expected a run of loadeval diagnose -- COMMAND, of a loader that "
+        "loadeval looks into"
     ),
     ("log-and-replay",): (
         ". has 2 run logs, which are not of the ranks of one job; expected one for each rank; give "

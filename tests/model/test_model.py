@@ -15,7 +15,7 @@ from loadeval.data.columns import Columns
 from loadeval.errors import UsageError
 from loadeval.model.changes import Change
 from loadeval.model.costs import start_ns
-from loadeval.model.model import LIMITS, Model
+from loadeval.model.model import Model
 from loadeval.model.whatif import whatif
 from tests.recorded import logs_of
 from tests.runs.given import MS, cores_read
@@ -163,7 +163,6 @@ def test_a_disk_may_give_no_more_and_a_server_may() -> None:
 )
 def test_what_holds_training_up(given: dict[str, Any], changed: dict[str, Any], limit: str) -> None:
     assert whatif(looked_into(environment=FOUR, **given), **changed).limit == limit
-    assert limit in LIMITS
 
 
 def test_first_workers_load_in_the_background() -> None:
@@ -272,7 +271,7 @@ def test_memory_that_is_not_there_is_told() -> None:
 def test_runs_that_nothing_can_be_predicted_from() -> None:
     with pytest.raises(UsageError, match="run does not tell what happens inside the loader"):
         whatif(replace(SIZED, stages=SIZED.stages.take(slice(0))))
-    with pytest.raises(UsageError, match="run has too few batches to predict from"):
+    with pytest.raises(UsageError, match="run does not tell how long enough batches take"):
         whatif(replace(SIZED, stages=SIZED.stages.take(slice(1))))
 
 
