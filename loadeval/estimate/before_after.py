@@ -131,11 +131,6 @@ def _in_rounds(run: Run, other: Run, by_sample: bool) -> Estimate | None:
 def about_backends(backends: Mapping[str, Run]) -> Iterator[str]:
     """What makes backends less comparable, the weightiest first."""
     runs = list(backends.values())
-    for fact in MACHINE_FACTS:
-        values = {str(value) for run in runs if (value := run.header.environment.get(fact))}
-        if len(values) > 1:
-            name, each = fact.replace("_", " "), ", ".join(sorted(values))
-            yield f"The runs are from different machines: {name} {each}."
     if len(runs) > 1 and not took_turns(runs):
         yield (
             "The runs are separate: machine drift between them counts as a difference between "
@@ -244,9 +239,6 @@ def before_after(before: Run, now: Run) -> BeforeAfter:
     }
     changes = tuple(changes_between(before, now))
     cautions = {
-        "The runs are from different machines, whose difference counts as one of the runs.": any(
-            change.what == "machine" and change.name in MACHINE_FACTS for change in changes
-        ),
         f"Samples are not known in both runs: {BY_BATCH}.": unit == BATCHES,
         "Epoch starts are not judged: that takes two epochs or more in each run, whose starts "
         "differ little.": of_steady,

@@ -24,7 +24,7 @@ from loadeval.estimate.gap import Gap, throughput
 from loadeval.estimate.gap import gap as gap_of
 from loadeval.estimate.stats import SIGMAS, Estimate
 from loadeval.estimate.steady import epoch_lengths, length_of_epochs
-from loadeval.inside.code import LOCKS, SLEEPS, blockage
+from loadeval.inside.code import SLEEPS, blockage
 from loadeval.inside.stages import Stages, mean_known
 from loadeval.inside.stages import stages as stages_of
 from loadeval.model import costs as of
@@ -257,10 +257,8 @@ class Model:
         """
         line = self.stages.blocked_line
         blocked_in = "" if line is None else line.blocked_in
-        is_lock = self.blockage == "lock"
-        if not self.settings["num_workers"]:
-            is_lock = blocked_in.startswith(LOCKS)
-        if self.blocked < BLOCKAGE_MATTERS or is_lock or blocked_in.endswith(SLEEPS):
+        is_read = self.blockage != "lock" and not blocked_in.endswith(SLEEPS)
+        if self.blocked < BLOCKAGE_MATTERS or not is_read:
             return (False,)
         return (True, False) if self.blockage == "disk" else (False, True)
 

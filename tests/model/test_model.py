@@ -40,10 +40,6 @@ def speedup(run: Run, **changed: Any) -> float:
     return whatif(run, **changed).speedup.value
 
 
-def speedup_low(run: Run) -> float:
-    return whatif(run, num_workers=4).speedup.bounds[0]
-
-
 def blocked_in(kernel: str, **given: Any) -> Run:
     """Workers that are blocked three quarters of fetching, as the kernel names it."""
     seen = code({"data.py:1 f": 25}, {f"data.py:1 f > {kernel}": 75})
@@ -212,14 +208,6 @@ def test_in_larger_batches_slow_samples_are_spread() -> None:
     assert speedup(scattered, batch_size=16) > 1.1
     of_one = looked_into(fetch=[5.0, 60.0] * 50, step=20, loader={"batch_size": 4})
     assert speedup(of_one, batch_size=8) == pytest.approx(1, abs=0.05)
-
-
-def test_without_workers_a_lock_is_not_taken_for_storage() -> None:
-    """Storage may serve first workers one after the other."""
-    lock, storage = (
-        speedup_low(blocked_in(kernel, workers=0)) for kernel in ("futex_wait", "sk_wait_data")
-    )
-    assert lock > storage
 
 
 def test_a_fork_copies_the_page_tables_of_the_training_process() -> None:
