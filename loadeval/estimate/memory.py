@@ -55,10 +55,8 @@ def growth(run: Run, subject: str) -> float | None:
     second = slope([(t[len(t) // 2 :], used[len(t) // 2 :]) for t, used in stretches])
     if first is None or second is None or first.low is None or second.low is None:
         return None
-    # Workers that are started anew begin with fresh memory, and grow no longer than they live. What
-    # comes and goes beside them, as for validation, is told apart where their starts were seen.
-    lives, epochs = 1.0, {start.epoch for start in run.worker_starts}
-    if (started > alive).any() and len(epochs) != 1:
+    lives = 1.0
+    if (started > alive).any():  # those that are started anew begin with fresh memory
         lives = min(1.0, max(float(np.ptp(times)) for times, _ in stretches))
     matters = second.value * lives >= LEAST_SHARE * limit_bytes
     return second.value if min(first.low, second.low) > 0 and matters else 0.0

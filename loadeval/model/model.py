@@ -263,11 +263,6 @@ class Model:
         return (True, False) if self.blockage == "disk" else (False, True)
 
     @property
-    def tensors(self) -> float | None:
-        """How many tensors a batch has; None where none were counted."""
-        return mean_known(self.run.stages.tensors)
-
-    @property
     def batch_bytes(self) -> float | None:
         """The size of a batch; None where it is not known."""
         return mean_known(self.run.steps.nbytes)
@@ -327,7 +322,8 @@ class Model:
         settings = {name: every[name] for name in self.settings}
         costs, workers = change.applied(present), settings["num_workers"]
         if workers and not now:
-            costs = of.handed_over(costs, self.tensors, self.batch_bytes or 0.0)
+            tensors = mean_known(self.run.stages.tensors)
+            costs = of.handed_over(costs, tensors, self.batch_bytes or 0.0)
         if self.batches_in(change) != 1:
             costs = of.resized(costs, self.batches_in(change))
         if self.blockage == "lock" and workers:  # all together pass it no faster than they do now

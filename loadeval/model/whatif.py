@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadeval.data.run import Run
+from loadeval.errors import UsageError
 from loadeval.estimate.memory import last_read
 from loadeval.estimate.stats import Estimate
-from loadeval.model.changes import Change, asked_for
-from loadeval.model.costs import worker_bytes
+from loadeval.model.changes import Change
+from loadeval.model.costs import full_name, worker_bytes
 from loadeval.model.model import AS_IT_IS, UNLIKE, Model
 from loadeval.words import share, size, times
+
+LEAST = {"num_workers": 0, "prefetch_factor": 1, "batch_size": 1, "cpus": 0.01}
+"""The least that may be asked for of a setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +63,32 @@ def whatif(
     Raises UsageError where a run does not tell what happens inside the loader, or what a training
     step takes without loading, and for a value that no loader can have.
     """
-    settings = {
+    model = run if isinstance(run, Model) else Model.of(run)
+    given = {
         "num_workers": num_workers,
         "prefetch_factor": prefetch_factor,
         "batch_size": batch_size,
         "cpus": cpus,
         "in_order": in_order,
     }
-    model = run if isinstance(run, Model) else Model.of(run)
-    change = asked_for(settings, faster or {}, model.settings, model.costs, model.parts)
-    return predicted(model, change)
+    settings = {name: each for name, each in given.items() if each is not None}
+    for name, least in LEAST.items():
+        if name in settings and not settings[name] >= least:
+            raise UsageError(f"{name} is {settings[name]!r}; expected {least} or more")
+    if prefetch_factor is not None and not {**model.settings, **settings}["num_workers"]:
+        raise UsageError(
+            f"prefetch_factor is {prefetch_factor} and num_workers is 0; expected workers, for "
+            "only they prefetch: leave it out, or ask for 1 worker or more"
+        )
+    parts = dict[str, float]()
+    for part, speed in (faster or {}).items():
+        if not speed > 0:
+            raise UsageError(
+                f"faster has {speed!r} for {part!r}; expected how many times as fast it becomes, "
+                "above 0: 2 is twice as fast"
+            )
+        parts[full_name(model.costs, part, model.parts)] = speed
+    return predicted(model, Change(settings, parts))
 
 
 def predicted(model: Model, change: Change = AS_IT_IS) -> WhatIf:

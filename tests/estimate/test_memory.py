@@ -23,7 +23,6 @@ def read(
     subject: str = "workers", limit: float | None = LIMIT, every_s: float = 5, **known: Any
 ) -> float | None:
     """What the columns that are `known` of a subject, one of them its memory, tell."""
-    starts = known.pop("worker_starts", ())
     columns = {name: np.asarray(values, np.float64) for name, values in known.items()}
     count = max(map(len, columns.values()), default=0)
     times = (np.arange(count) * every_s * 1e9).astype(np.int64)
@@ -31,8 +30,7 @@ def read(
     if limit is not None:
         limits = np.array([np.nan, limit])
         readings["host", "machine"] = Columns({"time_ns": [0, 1], "memory_limit_bytes": limits})
-    run = run_of([steps("real", 1, 1, 9)], readings=readings, worker_starts=starts)
-    return growth(run, subject)
+    return growth(run_of([steps("real", 1, 1, 9)], readings=readings), subject)
 
 
 def line(count: int, bytes_per_hour: float, start: float = 8 * GB) -> Values:
@@ -73,19 +71,6 @@ def test_what_lies_between_two_starts_of_workers_counts_nowhere() -> None:
         epochs = np.concatenate([line(readings, 20 * GB) for _ in range(4)])
         grown = read(pss_bytes=epochs, started_workers=np.repeat([2, 4, 6, 8], readings))
         assert grown == pytest.approx(rate)
-
-
-def test_workers_that_come_and_go_beside_those_that_stay_hide_no_leak() -> None:
-    """Validation has two of its own, in every other minute."""
-    alive = np.tile(np.repeat([2, 4], 12), 10)
-    started = 2 + np.maximum(np.diff(alive, prepend=2), 0).cumsum()
-    grown = read(
-        pss_bytes=line(240, 20 * GB) + (alive - 2) * GB,
-        alive_workers=alive,
-        started_workers=started,
-        worker_starts=tuple(WorkerStart(0, worker, 0, 1, 2, 0) for worker in (0, 1)),
-    )
-    assert grown == pytest.approx(20 * GB)
 
 
 def test_mapped_files_do_not_count() -> None:

@@ -288,7 +288,7 @@ def test_parts_that_become_faster() -> None:
     ("changed", "message"),
     [
         ({"num_workers": -1}, "num_workers is -1; expected 0 or more"),
-        ({"cpus": math.nan}, "cpus is nan; expected a number above 0"),
+        ({"cpus": math.nan}, "cpus is nan; expected 0.01 or more"),
         ({"faster": {"step": 0}}, "faster has 0 for 'step'; expected how many times as fast"),
     ],
 )
