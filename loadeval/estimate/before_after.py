@@ -33,8 +33,6 @@ Twice the default of Criterion.rs, whose benchmarks do less with the machine tha
 EQUAL_WITHIN = 0.10
 """Nothing is concluded from a wider interval of the time lost either."""
 BY_BATCH = "batches are compared as if equally large"
-MACHINE_FACTS = ("host", "cpus_usable")
-"""What tells machines apart."""
 NOT_SETTINGS = {"adapter", "made_by", "made_at", "setting_names", "overrides", "ready_batches"}
 NOT_SETTINGS |= {"dataset_objects", "dataset_object_bytes"}
 """What is known of a loader and nobody sets."""

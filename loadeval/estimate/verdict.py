@@ -36,8 +36,6 @@ what it is counted in."""
 STALL_ITERATIONS, FEWEST_STALLS = 5, 3
 """A wait is a stall over so many real iterations, and over what the loader's queue can hide; fewer
 stalls do not tell how often they come."""
-NO_FASTER = 1.005
-"""A speed-up under this reads 1.00x."""
 TRUSTED = ("concluded", "stalls too rare", "wide confidence interval")
 """However wide an interval is, it is to be believed."""
 
@@ -127,11 +125,10 @@ def verdict(gap: Gap, run: Run, ideal: Run | None = None) -> Verdict:
             return Verdict("inconclusive", rule, f"Inconclusive: {reason}", reason, remedy)
     levels = list(dict.fromkeys(map(level_of, (low, high))))
     level = f"{' to '.join(levels)} input-bound"
-    faster = "no faster" if speedup.value < NO_FASTER else f"{times(speedup.value)} as fast"
     least, most = map(times, speedup.bounds)
     headline = (
-        f"{level.capitalize()}: training would be {faster} if loading were free "
-        f"(95% CI [{least}, {most}])"
+        f"{level.capitalize()}: training would be {times(speedup.value)} as fast if loading were "
+        f"free (95% CI [{least}, {most}])"
     )
     reason = lost_in_words(lost)
     if levels[-1] != "not" and lost.value > 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from loadeval.data.lines import Event, Prefetch, Window
+from loadeval.data.lines import Prefetch, Window
 from loadeval.data.run import Run
 from loadeval.estimate.cautions import cautions
 from loadeval.estimate.gap import gap
@@ -105,8 +105,8 @@ def test_two_runs_are_cautioned_about() -> None:
     real = logged([5.0] * 60, environment={"host": "a"}, batch_size=4)
     ideal = logged([0.0] * 60, mode="replay", environment={"host": "b"}, batch_size=8, unit="texts")
     assert cautioned(real, ideal) == [
-        "The two runs are from different machines: host a (real), b (ideal).",
-        "The two runs used different loaders: batch size 4 (real), 8 (ideal).",
+        "The two runs differ: batch size 4 (real), 8 (ideal).",
+        "The two runs differ: host a (real), b (ideal).",
         "Samples are not known in both runs: batches are compared as if equally large.",
         (
             "The runs are separate: machine drift between them counts as a loading difference, and "
@@ -115,17 +115,12 @@ def test_two_runs_are_cautioned_about() -> None:
     ]
 
 
-def test_one_epoch_start_and_steps_left_out_are_cautioned_about() -> None:
-    start = steps("real", 1_000, 10, 1)
-    evaluated = run_of([start, alternating().steps])
-    event = Event(int(evaluated.steps.request_ns[9] + MS), "an evaluation", "within a step")
-    run = run_of([start, alternating().steps], events=(event,))
-    assert cautioned(run) == [
+def test_one_epoch_start_is_cautioned_about() -> None:
+    assert cautioned(run_of([steps("real", 1_000, 10, 1), alternating().steps])) == [
         (
             "Only one epoch start was seen, 27.4% of the time: the 95% CI leaves out how much "
             "epoch starts differ. Run two epochs or more."
-        ),
-        "Steps left out: 1, of 10.0 ms on average, in which an evaluation.",
+        )
     ]
 
 
