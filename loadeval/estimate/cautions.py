@@ -74,17 +74,13 @@ def cautions(gap: Gap, run: Run, ideal: Run | None = None) -> Iterator[str]:
 
 def not_measured(gap: Gap, run: Run) -> Iterator[str]:
     """What was not measured, and why."""
-    loader = run.loader
-    if gap.pairs is not None:
-        if not any(prefetch.timed for prefetch in run.prefetches) and not gap.of_epochs:
-            yield "The loader alone was not timed: no batch had to be loaded while prefetching."
-        if gap.real_batches and gap.samples_per_batch is None:
-            yield f"Samples are not known for every batch: {BY_BATCH}."
-        if gap.pairs and loader.prefetch_depth is None:
-            yield (
-                "The loader's prefetch depth is not known: if it prefetches, real blocks begin "
-                "with a queue that ideal blocks have filled, and more time is lost than reported."
-            )
+    if gap.pairs and gap.samples_per_batch is None:
+        yield f"Samples are not known for every batch: {BY_BATCH}."
+    if gap.pairs and run.loader.prefetch_depth is None:
+        yield (
+            "The loader's prefetch depth is not known: if it prefetches, real blocks begin with a "
+            "queue that ideal blocks have filled, and more time is lost than reported."
+        )
     if gap.speedup is not None and gap.starts is None:
         yield (
             "Epoch starts are not part of the result: none was seen, or the length of an epoch is "

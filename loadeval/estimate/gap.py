@@ -45,9 +45,9 @@ class Gap:
     alone would have to be; None for one that loads nothing while a step runs.
 
     What was not measured is None. Of a log by itself `waiting` is all of the wait, and nothing is
-    ideal. `pairs` is None unless the run alternated; `of_epochs` tells whether its blocks are whole
-    epochs, `epochs` how many were seen to start. `samples_per_batch` is None where arms are
-    compared by batch. `gpu_idle` is how long the device had no work in the wait for a real batch.
+    ideal. `pairs` is None unless the run alternated; `epochs` is how many were seen to start.
+    `samples_per_batch` is None where arms are compared by batch. `gpu_idle` is how long the device
+    had no work in the wait for a real batch.
     """
 
     real: Estimate | None
@@ -69,7 +69,6 @@ class Gap:
     real_batches: int
     ideal_batches: int
     samples_per_batch: float | None
-    of_epochs: bool
     epochs: int
     gpu_idle: float | None
 
@@ -165,7 +164,6 @@ def gap(run: Run, ideal: Run | None = None) -> Gap:
         real_batches=counts["real"],
         ideal_batches=counts["ideal"],
         samples_per_batch=size,
-        of_epochs=of_epochs,
         epochs=0 if starts is None else len(starts),
         gpu_idle=float(idle_ns.mean()) if len(idle_ns) else None,
     )
