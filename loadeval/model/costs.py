@@ -266,19 +266,14 @@ def worker_bytes(run: Run) -> float | None:
     """What one more worker takes; None where it was not read.
 
     The PSS of a worker falls with the processes that share what it was forked from, such as the
-    workers of other loaders. So that is left out where the readings tell it: what is anonymous
-    counts what is shared in full, and PSS a part of it for each of the workers and their parent.
-    Mapped files are shared by all.
+    workers of other loaders. So that is left out: what is anonymous counts what is shared in full,
+    and PSS a part of it for each of the workers and their parent. Mapped files are shared by all.
     """
     table = run.readings.get(("host", "workers"), Columns({}))
-    if "alive_workers" not in table:
+    if not {"alive_workers", "pss_bytes", "pss_file_bytes", "anonymous_bytes"} <= {*table.names}:
         return None
-    table = table.take(table.alive_workers > 0)
-    alive, unknown = table.alive_workers, np.full(len(table), np.nan)
-    names = ("pss_bytes", "pss_file_bytes", "anonymous_bytes")
-    pss, of_files, anonymous = (table.get(name, unknown) for name in names)
-    own = np.maximum(((alive + 1) * (pss - of_files) - anonymous) / alive, 0.0)
-    for total in (own, pss):
-        if not np.isnan(total).all():
-            return float(np.nanmedian(total / alive))
-    return None
+    alive = table.alive_workers
+    own = (alive + 1) * (table.pss_bytes - table.pss_file_bytes) - table.anonymous_bytes
+    known = own[alive > 0] / alive[alive > 0] ** 2
+    known = known[np.isfinite(known)].clip(0.0)
+    return float(np.median(known)) if len(known) else None

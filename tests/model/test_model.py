@@ -234,7 +234,7 @@ def test_a_curve_goes_on_until_workers_are_enough() -> None:
 
 
 def test_memory_that_is_not_there_is_told() -> None:
-    memory = {"pss_bytes": 2e6, "alive_workers": 2.0}
+    memory = {"pss_bytes": 2e6, "pss_file_bytes": 0.0, "anonymous_bytes": 4e6, "alive_workers": 2.0}
     run = replace(
         SIZED,
         stages=SIZED.stages.replace(pickled_bytes=np.zeros(len(SIZED.stages), int)),
@@ -242,16 +242,16 @@ def test_memory_that_is_not_there_is_told() -> None:
             ("host", "workers"): Columns({}).replace(
                 time_ns=np.arange(3), **{name: np.full(3, value) for name, value in memory.items()}
             ),
-            ("host", "machine"): Columns({"time_ns": [1], "memory_limit_bytes": [20e6]}),
+            ("host", "machine"): Columns({"time_ns": [1], "memory_limit_bytes": [10e6]}),
         },
         header=replace(SIZED.header, environment={"shm_free_bytes": 4e3}),
     )
     found = whatif(run, num_workers=20)
     queued = (20 * 2 + 1) * 128
-    assert found.memory_bytes == 20 * 1e6 + queued
+    assert found.memory_bytes == 20 * 0.5e6 + queued
     assert found.shared_memory_bytes == queued
     assert found.shortages == (
-        "That takes 20.0 MB of memory, and the machine of the run has 20.0 MB.",
+        "That takes 10.0 MB of memory, and the machine of the run has 10.0 MB.",
         "That takes 5.25 kB of /dev/shm, and 4.00 kB of it were free when the run began.",
     )
 
