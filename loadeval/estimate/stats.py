@@ -246,4 +246,4 @@ def spearman(x: Column, y: Column) -> float:
         if len(counts) < 2:  # noqa: PLR2004 - it is constant
             return 0.0
         ranks.append((np.cumsum(counts) - counts / 2)[which])
-    return float(np.corrcoef(ranks)[0, 1])
+    return float(np.asarray(np.corrcoef(ranks))[0, 1])

@@ -491,10 +491,11 @@ def slow_rows(batches: Columns, typical_ns: float) -> Mask:
     A sample that was slow once is not, where its worker waited for a CPU so long.
     """
     least_ns = max(SLOW_SAMPLE * typical_ns, LEAST_SLOW_NS)
-    is_slow = np.asarray(batches.slowest_ns > least_ns)
+    is_slow = batches.slowest_ns > least_ns
     indices, times = np.unique(batches.slowest_index[is_slow], return_counts=True)
     had_cpu = batches.slowest_ns - batches.run_queue_ns.clip(0) > least_ns
-    return is_slow & (had_cpu | np.isin(batches.slowest_index, indices[times > 1]))
+    again = np.isin(batches.slowest_index, indices[times > 1])
+    return np.asarray(is_slow & (had_cpu | again))
 
 
 def typical_sample_ns(batches: Columns) -> float | None:
