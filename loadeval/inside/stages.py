@@ -285,7 +285,7 @@ def stages(run: Run) -> Stages | None:
         ),
         code=_code(seen),
         calls=_calls(seen),
-        slow_samples=_slow_samples(work, sample_ns),
+        slow_samples=_slow_samples(run, work, sample_ns),
         workers=_workers(work),
         fetch_ns=fetch_ns,
         collate_ns=collate_ns,
@@ -473,11 +473,11 @@ def _most_common(shares: Tally) -> str:
     return max(shares, key=shares.__getitem__, default="")
 
 
-def _slow_samples(batches: Columns, typical_ns: float | None) -> tuple[SlowSample, ...]:
+def _slow_samples(run: Run, batches: Columns, typical_ns: float | None) -> tuple[SlowSample, ...]:
     """Samples over SLOW_SAMPLE times the typical one, the slowest first."""
     if not typical_ns:
         return ()
-    is_slow = slow_rows(batches, typical_ns) & (batches.slowest_index != UNKNOWN)
+    is_slow = slow_rows(run, batches, typical_ns) & (batches.slowest_index != UNKNOWN)
     found = []
     for index, seen in batches.take(is_slow).by("slowest_index"):
         longest_ns = int(seen.slowest_ns.max())
@@ -485,17 +485,27 @@ def _slow_samples(batches: Columns, typical_ns: float | None) -> tuple[SlowSampl
     return tuple(sorted(found, key=lambda sample: -sample.longest_ns)[:MOST_SAMPLES])
 
 
-def slow_rows(batches: Columns, typical_ns: float) -> Mask:
+def slow_rows(run: Run, batches: Columns, typical_ns: float) -> Mask:
     """Which batches have a slow sample, given the typical time of one.
 
-    A sample that was slow once is not, where its worker waited for a CPU so long.
+    A sample that was slow once is not, where its worker waited for a CPU so long, or where it was
+    looked at again in another epoch: in one that was looked at whole, or, where samples come in
+    the same order, in the same batch.
     """
     least_ns = max(SLOW_SAMPLE * typical_ns, LEAST_SLOW_NS)
-    is_slow = batches.slowest_ns > least_ns
+    is_slow = np.asarray(batches.slowest_ns > least_ns)
     indices, times = np.unique(batches.slowest_index[is_slow], return_counts=True)
-    had_cpu = batches.slowest_ns - batches.run_queue_ns.clip(0) > least_ns
-    again = np.isin(batches.slowest_index, indices[times > 1])
-    return np.asarray(is_slow & (had_cpu | again))
+    once = is_slow & np.isin(batches.slowest_index, indices[times == 1])
+    is_slow &= ~(once & (batches.slowest_ns - batches.run_queue_ns.clip(0) <= least_ns))
+    epochs, counts = np.unique(batches.epoch, return_counts=True)
+    # The first batches of an epoch may be left out.
+    length = run.loader.length or len(batches) + (run.loader.workers or 1) + 1
+    whole = epochs[counts + (run.loader.workers or 1) >= length]
+    in_order = run.loader.sampler in (None, "SequentialSampler")
+    for row in np.flatnonzero(once & is_slow):
+        epoch, same = batches.epoch[row], batches.epoch[batches.batch == batches.batch[row]]
+        is_slow[row] = not ((whole != epoch).any() or (in_order and (same != epoch).any()))
+    return is_slow
 
 
 def typical_sample_ns(batches: Columns) -> float | None:

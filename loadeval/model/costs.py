@@ -97,7 +97,7 @@ def costs_of(run: Run, stages: Stages, step_ns: float, step_cpus: float) -> Colu
             shares[called] += share
     shares |= {line.function: line.share for line in reversed(stages.code)}
     typical_ns = typical_sample_ns(batches) or math.inf
-    is_slow = slow_rows(batches, typical_ns)
+    is_slow = slow_rows(run, batches, typical_ns)
     slow_ns = np.where(is_slow, batches.slowest_ns - typical_ns, 0.0)
     parts = {name: share * constant for name, share in shares.items()}
     for name, taken_ns in (("collate", collate_ns), ("slow samples", slow_ns)):

@@ -310,15 +310,26 @@ def test_slow_samples_take_over_three_times_the_typical_one() -> None:
     assert result.slow_samples[0].times_typical == pytest.approx(50 * MS / typical_ns)
 
 
-def test_a_sample_whose_worker_waited_for_a_cpu_is_not_slow() -> None:
-    """Unless it was slow before."""
+def test_a_sample_that_was_slow_once_is_not_slow() -> None:
+    """Its worker waited for a CPU, or it was not slow in another epoch."""
     slowest_ns = np.full(40, MS)
     slowest_ns[[5, 25]] = 30 * MS
-    waited_ns = np.where(np.arange(40) == 5, 29 * MS, 0)
-    for index, found in ((np.arange(40) * 10, [250]), (np.arange(40) % 20, [5])):
-        given: dict[str, Any] = {"slowest_ns": slowest_ns, "slowest_index": index}
-        rows = one_worker(40, slowest_ns / MS + 7, samples=10, run_queue_ns=waited_ns, **given)
-        assert [sample.index for sample in inside(looked_into(rows)).slow_samples] == found
+    given: dict[str, Any] = {"slowest_ns": slowest_ns, "slowest_index": np.arange(40) * 10}
+    fetch_ms = slowest_ns / MS + 7
+    rows = one_worker(40, fetch_ms, samples=10, **given)
+    again = one_worker(40, 8.0, slowest_ns=MS, slowest_index=1, samples=10, epoch=1)
+    preempted = rows.replace(run_queue_ns=np.where(np.arange(40) == 5, 29 * MS, 0))
+    part = again.take(slice(20))
+    for epochs, shuffled, found in (
+        ((rows,), False, [50, 250]),
+        ((preempted,), False, [250]),
+        ((rows, part), False, [250]),
+        ((rows, part), True, [50, 250]),
+        ((rows, again), True, []),
+    ):
+        known = {"sampler": "RandomSampler", "length": 40} if shuffled else {}
+        result = inside(looked_into(*epochs, **known))
+        assert [sample.index for sample in result.slow_samples] == found
 
 
 def test_without_workers_there_are_none() -> None:
