@@ -47,8 +47,6 @@ how sure
 Caution: The backends do not do equal work: small: batch 0 is (2, 3, 2, 2) uint8
          where slow has (4, 3, 2, 2) uint8; small: batch 0 has 2 samples where
          slow has 4.
-Caution: The 95% CIs of the 6 differences are not corrected for multiple
-         comparisons.
 slow, fast, even, small: The loader's prefetch depth is not known: if it
 prefetches, real blocks begin with a queue that ideal blocks have filled, and
 more time is lost than reported.
@@ -119,7 +117,7 @@ def test_memory_is_that_of_training_and_workers() -> None:
     """The most that was read; of what is shared only once where that is known."""
     readings = {
         ("host", "process"): Columns({"time_ns": [1, 2], "pss_bytes": [1e9, 2e9]}),
-        ("host", "workers"): Columns({"time_ns": [1, 2], "rss_bytes": [1e9, np.nan]}),
+        ("host", "workers"): Columns({"time_ns": [1, 2], "pss_bytes": [1e9, np.nan]}),
     }
     result = report_of_runs([turns("a", readings=readings), turns("b")])
     assert result.as_json()["memory_bytes"] == {"a": 3e9, "b": None}

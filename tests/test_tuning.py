@@ -98,8 +98,8 @@ num_workers=2            133       1.67x [1.67x, 1.67x]
 num_workers=4            200       2.50x [2.50x, 2.50x]
 
 Nothing was predicted: ScriptedLoader does not tell what happens inside the
-loader, so nothing can be predicted from it; expected a run of a loader that
-loadeval looks into, such as PyTorch's DataLoader, without stages=False.
+loader, so nothing can be predicted from it; expected a run of loadeval diagnose
+-- COMMAND, of a loader that loadeval looks into.
 
 Speed-ups are over the present settings, measured in turns. Brackets: 95% CI of
 what was measured, expected range of what was predicted.

@@ -10,7 +10,7 @@ import typer
 
 from loadeval.cli import console
 from loadeval.estimate.before_after import before_after
-from loadeval.estimate.verdict import Outcome, gate_of
+from loadeval.estimate.verdict import gate_of
 from loadeval.report import text
 from loadeval.report.report import Report, Window, report_of
 from loadeval.words import printable
@@ -62,11 +62,11 @@ def compare(
         if output is not None:
             typer.echo(f"\nFigure written to {printable(output)}")
     code = 0
-    for outcome, says in outcomes:
+    for is_above, says in outcomes:
         typer.echo(printable(says), err=True)
-        if outcome == "above":
+        if is_above:
             code = console.ABOVE_LIMIT
-        elif outcome != "not above":
+        elif is_above is None:
             code = code or console.UNDECIDED
     raise typer.Exit(code)
 
@@ -81,8 +81,8 @@ def seconds(given: str) -> float:
 
 def gates(
     report: Report, fail_above: float | None, fail_slower: float | None
-) -> list[tuple[Outcome, str]]:
-    """On which side of the limits the runs are, and that in words."""
+) -> list[tuple[bool | None, str]]:
+    """Whether the runs are above the limits, None if undecided, and that in words."""
     result, before, found = report.result, report.before, []
     if fail_above is not None:
         if result is None or (result.run.header.mode == "log" and result.ideal is None):

@@ -22,7 +22,7 @@ from loadeval.data.run import NOT_RECORDED, Run
 from loadeval.estimate.gap import arms_of, gap, means_of, samples_known, throughput
 from loadeval.estimate.stats import Estimate, Tables, jackknife
 from loadeval.estimate.steady import pairs_that_count
-from loadeval.estimate.verdict import FEWEST_BATCHES, Outcome, gate
+from loadeval.estimate.verdict import FEWEST_BATCHES, gate
 
 BATCHES = "batches"
 LEAST_CHANGE = 0.02
@@ -33,19 +33,12 @@ Twice the default of Criterion.rs, whose benchmarks do less with the machine tha
 EQUAL_WITHIN = 0.10
 """Nothing is concluded from a wider interval of the time lost either."""
 BY_BATCH = "batches are compared as if equally large"
-MACHINE_FACTS = ("host", "cpus_usable")
-"""What tells machines apart."""
 NOT_SETTINGS = {"adapter", "made_by", "made_at", "setting_names", "overrides", "ready_batches"}
 """What is known of a loader and nobody sets."""
 ENVIRONMENT_FACTS = ("host", "platform", "cpus", "cpus_usable", "omp_num_threads", "world_size")
-TOLD_BY_FACTS = {
-    *("num_workers", "prefetch_factor", "prefetch_depth", "batch_size", "pin_memory"),
-    *("persistent_workers", "in_order"),
-}
-"""Settings that show in the loader's facts, whoever chose them."""
 
 Pace = Literal["slower", "faster", "equal", "undecided"]
-What = Literal["loader", "versions", "machine", "measurement"]
+What = Literal["loader", "versions", "machine"]
 Kind = Literal["one run", "real and ideal", "before and after", "backends"]
 
 
@@ -83,11 +76,9 @@ def unit_of(runs: Sequence[Run]) -> str:
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:
-    """The runs' names, or their paths where names are not different; numbered at worst."""
-    for names in ([run.header.name for run in runs], [str(run.path) for run in runs]):
-        if len(set(names)) == len(names):
-            return names
-    return [f"{run.header.name} ({number})" for number, run in enumerate(runs, start=1)]
+    """The runs' names, or their paths where names are not different."""
+    names = [run.header.name for run in runs]
+    return names if len(set(names)) == len(names) else [str(run.path) for run in runs]
 
 
 class Difference(NamedTuple):
@@ -137,11 +128,6 @@ def _in_rounds(run: Run, other: Run, by_sample: bool) -> Estimate | None:
 def about_backends(backends: Mapping[str, Run]) -> Iterator[str]:
     """What makes backends less comparable, the weightiest first."""
     runs = list(backends.values())
-    for fact in MACHINE_FACTS:
-        values = {str(value) for run in runs if (value := run.header.environment.get(fact))}
-        if len(values) > 1:
-            name, each = fact.replace("_", " "), ", ".join(sorted(values))
-            yield f"The runs are from different machines: {name} {each}."
     if len(runs) > 1 and not took_turns(runs):
         yield (
             "The runs are separate: machine drift between them counts as a difference between "
@@ -149,8 +135,6 @@ def about_backends(backends: Mapping[str, Run]) -> Iterator[str]:
         )
     if runs and unit_of(runs) == BATCHES:
         yield f"Samples are not known in all runs: {BY_BATCH}."
-    if (count := len(runs) * (len(runs) - 1) // 2) > 1:
-        yield f"The 95% CIs of the {count} differences are not corrected for multiple comparisons."
 
 
 # Before and after
@@ -200,12 +184,10 @@ class BeforeAfter(NamedTuple):
     changes: tuple[Changed, ...]
     cautions: tuple[str, ...]
 
-    def gate(self, bound: float) -> tuple[Outcome, str]:
+    def gate(self, bound: float) -> tuple[bool | None, str]:
         """Whether throughput is more than `bound`, between 0 and 1, under the earlier one's."""
-        slower, objection = None if self.judged is None else 1 - self.judged, self.objection
-        if objection:
-            objection += ". Measure more batches or epochs, on a machine that does nothing else."
-        return gate(slower, bound, "slower", self.says, objection)
+        slower = None if self.judged is None else 1 - self.judged
+        return gate(slower, bound, "slower", self.says, self.objection)
 
 
 def before_after(before: Run, now: Run) -> BeforeAfter:
@@ -229,32 +211,19 @@ def before_after(before: Run, now: Run) -> BeforeAfter:
     of_steady = epochs.ratio is None or epochs.ratio.low is None or paces == ("undecided", "slower")
     judged, pace = (steady.ratio, paces[1]) if of_steady else (epochs.ratio, paces[0])
     period = "in the steady state" if of_steady else "over whole epochs"
-    says, objection = f"not measured, {period}", ""
-    if judged is not None:
-        says = f"{judged:times} of its throughput, {period}"
-    counts = now_gap.real_batches, before_gap.real_batches
-    if min(counts) < FEWEST_BATCHES:
+    says = "" if judged is None else f"{judged:times} of its throughput, {period}"
+    counts, objection = (now_gap.real_batches, before_gap.real_batches), ""
+    if min(counts) < FEWEST_BATCHES or judged is None or judged.low is None:
         pace = "undecided"
-        objection = (
-            f"too few batches: {counts[0]:,} now and {counts[1]:,} before, and each needs at "
-            f"least {FEWEST_BATCHES}"
-        )
-    elif judged is None or judged.low is None:
-        objection = f"{says}, too few measurements for a 95% CI"
-    neither = f"neither beyond {LEAST_CHANGE:.0%} nor within {EQUAL_WITHIN:.0%}"
+        objection = f"too few batches: {counts[0]:,} now and {counts[1]:,} before"
     headlines: dict[Pace, str] = {
         "slower": f"Slower than the baseline: {says}",
         "faster": f"Faster than the baseline: {says}",
         "equal": f"As fast as the baseline, within {EQUAL_WITHIN:.0%}: {says}",
-        "undecided": (
-            f"Undecided against the baseline: {objection or f'{says}; the 95% CI is {neither}'}"
-        ),
+        "undecided": f"Undecided against the baseline: {objection or says}",
     }
     changes = tuple(changes_between(before, now))
     cautions = {
-        "The runs are from different machines, whose difference counts as one of the runs.": any(
-            change.what == "machine" and change.name in MACHINE_FACTS for change in changes
-        ),
         f"Samples are not known in both runs: {BY_BATCH}.": unit == BATCHES,
         "Epoch starts are not judged: that takes two epochs or more in each run, whose starts "
         "differ little.": of_steady,
@@ -292,9 +261,7 @@ def _pace_of(judged: Estimate | None) -> Pace:
 
 def changes_between(before: Run, now: Run) -> Iterator[Changed]:
     """What differs; what is not known of one of the two is no difference."""
-    chosen = {**(before.loader.overrides or {}), **(now.loader.overrides or {})}.keys()
-    own = [name for name in chosen if name not in TOLD_BY_FACTS]
-    earlier, later = _facts(before, own), _facts(now, own)
+    earlier, later = _facts(before), _facts(now)
     for what, facts in earlier.items():
         for name, value in facts.items():
             then = value, later[what].get(name)
@@ -303,19 +270,16 @@ def changes_between(before: Run, now: Run) -> Iterator[Changed]:
                 yield Changed(what, name, *then)
 
 
-def _facts(run: Run, overrides: Sequence[str]) -> dict[What, dict[str, Any]]:
-    """What is known of a run, of each kind; of settings that it has not, that the program chose."""
-    header, environment, given = run.header, run.header.environment, run.loader.overrides or {}
+def _facts(run: Run) -> dict[What, dict[str, Any]]:
+    """What is known of a run, of each kind."""
+    environment = run.header.environment
+    loader = {name: each for name, each in asdict(run.loader).items() if name not in NOT_SETTINGS}
     packages = environment.get("packages")
     return {
-        "loader": {
-            **{name: fact for name, fact in asdict(run.loader).items() if name not in NOT_SETTINGS},
-            **{name: given.get(name, "the program's") for name in overrides},
-        },
+        "loader": loader,
         "versions": {
             "python": environment.get("python"),
             **(packages if isinstance(packages, Mapping) else {}),
         },
         "machine": {name: environment.get(name) for name in ENVIRONMENT_FACTS},
-        "measurement": {"mode": header.mode, "warmup": header.warmup, **header.settings},
     }

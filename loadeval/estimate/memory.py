@@ -1,8 +1,7 @@
 """How memory grows while a run goes on, what forked workers copy, and what workers keep.
 
 Of the workers PSS counts, without mapped files, which the system may drop. Of the process its
-anonymous memory does, for its PSS also rises while its workers copy what they shared with it. RSS
-stands in where the system told no better.
+anonymous memory does, for its PSS also rises while its workers copy what they shared with it.
 
 Memory also grows when a run starts up, and steps up now and then. So growth is that of the second
 half, where the first one grows too: one step cannot do that to both. Where a worker comes or goes a
@@ -18,7 +17,7 @@ import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Columns, Values
 from loadeval.data.run import Run
-from loadeval.estimate.stats import Estimate, slope
+from loadeval.estimate.stats import slope
 
 HOUR_NS = 3.6e12
 LEAST_SHARE = 0.01
@@ -33,35 +32,19 @@ LATEST, EVEN = 3, 0.5
 fastest."""
 
 
-class Growth(NamedTuple):
-    """How the memory of `subject`, "process" or "workers", grows.
+def growth(run: Run, subject: str) -> float | None:
+    """By how many bytes an hour the memory of `subject`, "process" or "workers", grows.
 
-    `bytes_per_hour` is None where it was not measured; `limit_bytes` is the total memory. `grows`
-    tells whether it does so beyond chance and by as much as matters, and `says` why not, or why it
-    was not measured.
+    0 where that is chance, or so little that it does not matter; None where it was read too rarely.
     """
-
-    subject: str
-    says: str
-    grows: bool = False
-    bytes_per_hour: Estimate | None = None
-    limit_bytes: int | None = None
-
-
-def growth(run: Run, subject: str) -> Growth:
-    """What `run` tells of the memory of `subject`."""
-    table, limit_bytes = run.readings.get(("host", subject)), memory_there(run)
-    if table is None:
-        missing = [why for (probe, _), why in run.missing.items() if probe == "host"]
-        return Growth(subject, missing[0] if missing else f"no memory readings of the {subject}")
-    if limit_bytes is None:
-        return Growth(subject, "the machine's memory size is not known")
+    table, limit_bytes = run.readings.get(("host", subject)), last_read(run, "memory_limit_bytes")
+    if table is None or limit_bytes is None:
+        return None
     unknown = np.full(len(table), np.nan)
-    used: Values = table.get("rss_bytes", unknown)
-    if subject == "process" and "anonymous_bytes" in table:
-        used = table.anonymous_bytes
-    elif "pss_bytes" in table:
-        used = table.pss_bytes - np.nan_to_num(table.get("pss_file_bytes", unknown))
+    of_files = np.nan_to_num(table.get("pss_file_bytes", unknown))
+    used: Values = table.get("pss_bytes", unknown) - of_files
+    if subject == "process":
+        used = table.get("anonymous_bytes", unknown)
     known = np.isfinite(used)
     table, hours, used = table.take(known), table.time_ns[known] / HOUR_NS, used[known]
     none = np.zeros(len(used))
@@ -70,41 +53,20 @@ def growth(run: Run, subject: str) -> Growth:
     stretches = [*zip(np.split(hours, cuts), np.split(used, cuts), strict=True)]
     first = slope([(t[: len(t) // 2], used[: len(t) // 2]) for t, used in stretches])
     second = slope([(t[len(t) // 2 :], used[len(t) // 2 :]) for t, used in stretches])
-    if first is None or second is None or None in (first.low, second.low):
-        few = f"too few memory readings for a trend ({len(used)}); run for some minutes"
-        return Growth(subject, few)
-    # Workers that are started anew begin with fresh memory, and grow no longer than they live. What
-    # comes and goes beside them, as for validation, is told apart where their starts were seen.
-    lives, epochs = 1.0, {start.epoch for start in run.worker_starts}
-    if (started > alive).any() and len(epochs) != 1:
+    if first is None or second is None or first.low is None or second.low is None:
+        return None
+    lives = 1.0
+    if (started > alive).any():  # those that are started anew begin with fresh memory
         lives = min(1.0, max(float(np.ptp(times)) for times, _ in stretches))
-    matters, grows = LEAST_SHARE * limit_bytes, False
-    if min(first.bounds[0], second.bounds[0]) <= 0:
-        says = "any growth is within the noise"
-    elif second.value < matters:
-        says = "it grows by little"
-    elif second.value * lives < matters:
-        says = "it grows, but the workers restart before that matters"
-    else:
-        says, grows = "it grows", True
-    return Growth(subject, says, grows, second, limit_bytes)
+    matters = second.value * lives >= LEAST_SHARE * limit_bytes
+    return second.value if min(first.low, second.low) > 0 and matters else 0.0
 
 
-def memory_there(run: Run) -> int | None:
-    """What training may use: of the machine, or of its control group; None is not known."""
-    there = _last_read(run, "memory_limit_bytes") or run.header.environment.get("memory_bytes")
-    return int(there) if there else None
-
-
-def memory_left(run: Run) -> int | None:
-    """What was still free of it when that was last read; None is not known."""
-    return _last_read(run, "memory_available_bytes")
-
-
-def _last_read(run: Run, name: str) -> int | None:
+def last_read(run: Run, name: str) -> float | None:
+    """What was last read of the machine, or its control group, under that name."""
     read = run.readings.get(("host", "machine"), Columns({})).get(name, np.empty(0))
     known = read[np.isfinite(read)]
-    return int(known[-1]) if len(known) else None
+    return float(known[-1]) if len(known) else None
 
 
 class Copies(NamedTuple):

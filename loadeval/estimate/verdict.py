@@ -8,45 +8,36 @@ for input; here it is of all that loading costs.
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from loadeval.data.blocks import batches_for, two_blocks_for, whole_epochs
+from loadeval.data.blocks import batches_for, whole_epochs
 from loadeval.data.run import ARMS, Run
 from loadeval.estimate.cpus import workers_cpus
 from loadeval.estimate.epochs import starts_of
 from loadeval.estimate.gap import Gap
 from loadeval.estimate.stats import Estimate
-from loadeval.estimate.steady import epoch_lengths, length_of_epochs, steady, whole_windows
+from loadeval.estimate.steady import epoch_lengths, steady, whole_windows
 from loadeval.words import counted, duration, share, times
 
 MODERATE_SHARE, HIGH_SHARE = 0.05, 0.20
 FEWEST_BATCHES, FEWEST_PAIRS = 20, 3
 """With fewer measured batches in an arm nothing is concluded; the smallest blocks of fewer pairs
 have no more."""
-USUAL_BATCHES, MORE_EPOCHS = 250, 10
-"""So many more batches nearly always suffice, or epochs where each is a block."""
-LEAST_MORE, MOST_MORE = 2.0, 10.0
-"""Times the batches there are that are asked for, where they do not suffice."""
 WIDEST_SHARE = 0.10
 """Nothing is concluded from an interval of the lost share that is wider either way.
 
 The exception is an interval all of which is input-bound, or none.
 """
-ROUNDING = 1e-12
 BUSIEST_SHARE, TICK_NS = 0.05, 10_000_000
 """CPU time of the workers in ideal blocks, as a share of these, from which they are not free; and
 what it is counted in."""
 STALL_ITERATIONS, FEWEST_STALLS = 5, 3
 """A wait is a stall over so many real iterations, and over what the loader's queue can hide; fewer
 stalls do not tell how often they come."""
-NO_FASTER = 1.005
-"""A speed-up under this reads 1.00x."""
 TRUSTED = ("concluded", "stalls too rare", "wide confidence interval")
 """However wide an interval is, it is to be believed."""
-
-Outcome = Literal["above", "not above", "spans the bound", "inconclusive"]
 
 
 class Verdict(NamedTuple):
@@ -125,7 +116,7 @@ def verdict(gap: Gap, run: Run, ideal: Run | None = None) -> Verdict:
         ),
         (
             "wide confidence interval",
-            spans and (high - low) / 2 > WIDEST_SHARE + ROUNDING,
+            spans and (high - low) / 2 > WIDEST_SHARE,
             f"{unknown}: the 95% CI is wider than +-{100 * WIDEST_SHARE:.0f} points",
             more,
         ),
@@ -134,11 +125,10 @@ def verdict(gap: Gap, run: Run, ideal: Run | None = None) -> Verdict:
             return Verdict("inconclusive", rule, f"Inconclusive: {reason}", reason, remedy)
     levels = list(dict.fromkeys(map(level_of, (low, high))))
     level = f"{' to '.join(levels)} input-bound"
-    faster = "no faster" if speedup.value < NO_FASTER else f"{times(speedup.value)} as fast"
     least, most = map(times, speedup.bounds)
     headline = (
-        f"{level.capitalize()}: training would be {faster} if loading were free "
-        f"(95% CI [{least}, {most}])"
+        f"{level.capitalize()}: training would be {times(speedup.value)} as fast if loading were "
+        f"free (95% CI [{least}, {most}])"
     )
     reason = lost_in_words(lost)
     if levels[-1] != "not" and lost.value > 0:
@@ -148,37 +138,24 @@ def verdict(gap: Gap, run: Run, ideal: Run | None = None) -> Verdict:
 
 def level_of(lost: float) -> str:
     """How input-bound a run is at this share of the time lost."""
-    if lost >= HIGH_SHARE - ROUNDING:
+    if lost >= HIGH_SHARE:
         return "highly"
-    return "moderately" if lost >= MODERATE_SHARE - ROUNDING else "not"
+    return "moderately" if lost >= MODERATE_SHARE else "not"
 
 
 def lost_in_words(lost: Estimate) -> str:
-    """How much is lost; where that is under 0 by chance alone, how much it may be."""
-    if lost.value >= 0:
-        return f"{lost:share} of the training time is lost to data loading"
-    if lost.bounds[1] < MODERATE_SHARE:
-        return f"no time is lost to data loading ({lost:share})"
-    most = share(lost.bounds[1])
-    return f"up to {most} of the training time may be lost to data loading ({lost:share})"
+    """How much is lost; under 0 is by chance, or what slowed ideal steps down."""
+    return f"{lost:share} of the training time is lost to data loading"
 
 
 def _unmeasured(gap: Gap, run: Run, ideal: Run | None) -> str:
     """Why there is nothing to compare."""
-    if ideal is not None:
-        return "; ".join(
-            f"{side.path or side.header.name} has no steady-state batches: it has "
-            f"{side.batches:,}, and the first {side.header.warmup:,} of each epoch are warm-up"
-            for side, iteration in ((run, gap.real), (ideal, gap.ideal))
-            if iteration is None
-        )
-    if gap.pairs is None:
+    if ideal is None and gap.pairs is None:
         return "ideal loading was not measured"
-    batches, epochs = run.batches, len(epoch_lengths(run))
-    return (
-        f"{run.path or run.header.name} is too short for a pair of a real and an ideal block: "
-        f"it has {counted(batches, 'batch', 'batches')} in {counted(epochs, 'epoch')}"
-    )
+    short = run if ideal is None or gap.real is None else ideal
+    batches = counted(short.batches, "batch", "batches")
+    epochs = counted(len(epoch_lengths(short)), "epoch")
+    return f"{short.path or short.header.name} is too short: it has {batches} in {epochs}"
 
 
 def busy_in_ideal(run: Run) -> float | None:
@@ -229,24 +206,12 @@ def _more(gap: Gap, run: Run) -> str:
         if gap.ideal is None:
             return "Measure one run with mode='alternate', or one more with mode='replay'."
         return "Measure more batches in both runs, or one run with mode='alternate'."
-    depth = run.loader.prefetch_depth or 0
-    has_ended = any(end.cause == "exhausted" for end in run.ends)
-    are_short = has_ended and (length_of_epochs(run) or math.inf) < two_blocks_for(depth)
-    if gap.of_epochs or (are_short and not gap.real_batches):
-        return f"Measure {MORE_EPOCHS} more epochs: they are so short that each is a block."
     if gap.lost_share is None:
-        batches, loaded = batches_for(FEWEST_PAIRS, depth), run.steps.where(arm=0)
-        pace_ns = float((loaded.wait_ns + loaded.step_ns.clip(0)).sum()) / max(len(loaded), 1)
-        takes = f", which take {duration(batches * pace_ns)} at this pace" if pace_ns else ""
-        return f"A verdict takes about {batches:,} batches{takes}."
-    # The width of the interval falls with the square root of their number.
-    low, high = gap.lost_share.bounds
-    narrower = ((high - low) / 2 / WIDEST_SHARE) ** 2
-    needed = int(run.batches * min(max(narrower, LEAST_MORE), MOST_MORE))
-    batches = max(round(needed, 2 - len(str(needed))), USUAL_BATCHES)
+        batches = batches_for(FEWEST_PAIRS, run.loader.prefetch_depth or 0)
+        return f"A verdict takes about {batches:,} batches."
     return (
-        f"Measure more batches or epochs, {batches:,} batches at least; raise the number of pairs "
-        "or batches if that ended the measurement."
+        "Measure more batches or epochs; raise the number of pairs or batches if that ended the "
+        "measurement."
     )
 
 
@@ -255,29 +220,25 @@ def _more(gap: Gap, run: Run) -> str:
 
 def gate(
     part: Estimate | None, bound: float, what: str, says: str, objection: str = ""
-) -> tuple[Outcome, str]:
+) -> tuple[bool | None, str]:
     """Whether more than `bound`, between 0 and 1, "is lost", or whatever else `what` is; and why.
 
-    `says` is what was measured. Inconclusive without an interval, and where there is an
-    `objection`, which then is the reason.
+    `says` is what was measured. None, undecided, where the interval spans the bound or there is
+    none, and where there is an `objection`, which then is the reason.
     """
     limit = f"{bound * 100:g}% {what}"
-    if part is None or part.low is None or part.high is None or objection:
-        return "inconclusive", f"Undecided whether more than {limit}: {objection or says}"
-    if part.low > bound + ROUNDING:
-        return "above", f"More than {limit}: {says}; the whole 95% CI is above the limit"
-    if part.high <= bound + ROUNDING:
-        return "not above", f"Not more than {limit}: {says}; the 95% CI ends at or below the limit"
-    return "spans the bound", (
-        f"Undecided whether more than {limit}: {says}; the 95% CI spans the limit. Measure more "
-        "batches or epochs for a narrower interval."
-    )
+    low, high = (None, None) if part is None or objection else (part.low, part.high)
+    if low is not None and low > bound:
+        return True, f"More than {limit}: {says}; the whole 95% CI is above the limit"
+    if high is not None and high <= bound:
+        return False, f"Not more than {limit}: {says}; the 95% CI ends at or below the limit"
+    return None, f"Undecided whether more than {limit}: {objection or says}"
 
 
-def gate_of(found: Verdict, lost: Estimate | None, bound: float) -> tuple[Outcome, str]:
+def gate_of(found: Verdict, lost: Estimate | None, bound: float) -> tuple[bool | None, str]:
     """Whether more than `bound` is lost, where `lost` had this verdict, and why.
 
-    Inconclusive where the verdict is for another reason than the width of the interval.
+    Undecided where the verdict is for another reason than the width of the interval.
     """
     objection = "" if found.rule in TRUSTED else f"{found.reason}. {found.remedy}"
     return gate(lost, bound, "is lost", "" if lost is None else lost_in_words(lost), objection)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
-from loadeval.estimate.memory import copies, memory_left
+from loadeval.estimate.memory import copies, last_read
 from loadeval.estimate.steady import length_of_epochs
 from loadeval.findings import (
     BLOCKED,
@@ -26,11 +26,11 @@ from loadeval.findings import (
 )
 from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
 from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
-from loadeval.inside.code import AMPLIFIED, FUTEX, MUCH_READ, SlowFormat, slow_format
+from loadeval.inside.code import FUTEX, SlowFormat, slow_format
 from loadeval.inside.lanes import loaded
-from loadeval.inside.stages import CodeLine, LibraryCall, TransformTime
+from loadeval.inside.stages import CodeLine, LibraryCall, TransformTime, mean_known
 from loadeval.model.changes import Change
-from loadeval.model.costs import HAND_OVER_NS, TINY, in_share, mean_known, work_of
+from loadeval.model.costs import HAND_OVER_NS, TINY, in_share, work_of
 from loadeval.words import duration, number, share, size
 
 TOKENISER = re.compile("tokeni[sz]", re.IGNORECASE)
@@ -87,10 +87,6 @@ OF_FORMAT = {
     "a file with an index is opened": (
         "open the file once in each worker, and keep it",
         "its index is read whenever it is opened",
-    ),
-    AMPLIFIED: (
-        "read only what is used",
-        "split large files, map them, seek by an index, or keep what was read for the next samples",
     ),
 }
 """By the form of the data: what to do, and why."""
@@ -156,7 +152,7 @@ def part_of(c: Context) -> TransformTime | None:
 
 def format_of(c: Context) -> SlowFormat | None:
     """The form of the data that makes it slow to read; None where none does."""
-    return slow_format(c.stages, mean_known(c.batches.nbytes), DOMINATES)
+    return slow_format(c.stages, DOMINATES)
 
 
 def tokenising_of(c: Context) -> tuple[float, str]:
@@ -282,14 +278,14 @@ def copied_pages(c: Context) -> Finding | None:
 
 @rule(
     "data format",
-    source=f"lines of code, the library functions that they call, and bytes read; {SIMULATED}",
+    source=f"lines of code, the library functions that they call; {SIMULATED}",
     undo=lambda c: less(format_of(c)),
 )
 def data_format(c: Context) -> Finding | None:
     """The data is in a form that is slow to read sample by sample.
 
     Shown by functions that unpack, parse, select rows or open files, in 40% of the samples of the
-    code; or 8 times the bytes of a batch that are read, at 100 MB/s.
+    code.
     Excluded by a transform that is named, and what excludes it.
     """
     form = format_of(c)
@@ -298,12 +294,6 @@ def data_format(c: Context) -> Finding | None:
     if form is None or part_of(c) or not computes(c):
         return None
     says = f"{share(form.share)} of loading a batch is spent in {form.name}: {form.form}."
-    if form.amplification is not None and form.amplification >= MUCH_READ:
-        says = (
-            f"Loading reads {size(c.stages.read_bytes or 0.0)} for a batch, "
-            f"{form.amplification:,.0f} times what it hands out, and spends {share(form.share)} of "
-            f"its time in {form.name}."
-        )
     do, because = OF_FORMAT[form.form]
     if "opened" in form.form and c.opens_no_file:
         do, because = IN_ORDER
@@ -355,7 +345,8 @@ def fits_into_memory(c: Context) -> Finding | None:
         return None
     ends_itself = any(end.cause == "exhausted" for end in c.run.ends)
     batches = length_of_epochs(c.run) if ends_itself else c.loader.length
-    batch_bytes, free_bytes = mean_known(c.batches.nbytes), memory_left(c.run)
+    batch_bytes = mean_known(c.batches.nbytes)
+    free_bytes = last_read(c.run, "memory_available_bytes")
     if c.is_rank:
         raise Skip("the samples of other ranks, which this one may have next, are not known")
     if not batches or not batch_bytes:

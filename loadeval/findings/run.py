@@ -10,7 +10,7 @@ from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS
 from loadeval.estimate.epochs import outliers as outliers_of
 from loadeval.estimate.gap import mean_of
-from loadeval.estimate.memory import HOUR_NS, LEAST_SHARE, bytes_kept, growth, memory_left
+from loadeval.estimate.memory import HOUR_NS, LEAST_SHARE, bytes_kept, growth, last_read
 from loadeval.estimate.metrics import padding as padding_of
 from loadeval.estimate.stats import slope, spearman
 from loadeval.estimate.steady import length_of_epochs, steady
@@ -216,7 +216,8 @@ def worker_memory(c: Context) -> Finding | None:
     Excluded by growth that levels off, and workers that start anew before it matters.
     """
     because = "a cache or list that the dataset appends to, or lru_cache(None): bound it"
-    kept, workers, available = bytes_kept(c.run), c.loader.workers, memory_left(c.run)
+    kept, workers = bytes_kept(c.run), c.loader.workers
+    available = last_read(c.run, "memory_available_bytes")
     if kept and workers and available is not None and c.gap.real is not None:
         batches, length = available / kept, length_of_epochs(c.run) or 1.0
         left_ns = batches * c.gap.real.value
@@ -232,14 +233,13 @@ def worker_memory(c: Context) -> Finding | None:
 
 
 def _growing(c: Context, subject: str, do: Do) -> Finding | None:
-    grown = growth(c.run, subject)
-    rate, limit = grown.bytes_per_hour, grown.limit_bytes
-    if rate is None or limit is None:
-        raise Skip(grown.says)
-    if not grown.grows:
-        return None
+    rate, limit = growth(c.run, subject), last_read(c.run, "memory_limit_bytes")
     whose = "training process" if subject == "process" else subject
-    rises = f"{size(rate.value)} an hour, of {size(limit)} in all"
+    if rate is None or limit is None:
+        raise Skip(f"too few memory readings of the {whose} for a trend; run for some minutes")
+    if not rate:
+        return None
+    rises = f"{size(rate)} an hour, of {size(limit)} in all"
     return Finding(f"The memory of the {whose} grows by {rises}.", [do])
 
 
@@ -254,8 +254,8 @@ def padding(c: Context) -> Finding | None:
     if told is None:
         raise Skip("no batch told its padding: a mask or lengths")
     gain = None
-    if told.saved_ns is not None and told.step_ns is not None and len(c.rows):
-        gain = told.saved_ns.value / (told.step_ns + float(c.batches.wait_ns.mean()))
+    if told.step_ns is not None and len(c.rows):
+        gain = told.saved_ns / (told.step_ns + float(c.batches.wait_ns.mean()))
     if told.share.value < LARGE or (gain is not None and gain < MATTERS):
         return None
     because = "by a batch sampler that sorts windows by length, or group_by_length=True"

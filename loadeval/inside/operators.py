@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
 
 import numpy as np
 
@@ -37,7 +36,6 @@ class Operator:
     name: str
     tasks_per_batch: float
     task_ns: float | None
-    run_ns: float | None
     cpu_ns: float | None
     concurrency: int | None
     busy_share: float | None
@@ -47,17 +45,10 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """The operators, from the source on, and which of them is the bottleneck, if one is.
-
-    `limit` tells how that is known: it is busy, or the pipeline's threads are, most with it.
-    `threads_share` is how much the pipeline's threads worked while it did not rest, where it has as
-    many as the loader has workers.
-    """
+    """The operators, from the source on, and the busiest if it is the bottleneck."""
 
     operators: tuple[Operator, ...]
-    threads_share: float | None
     bottleneck: Operator | None
-    limit: Literal["busy", "threads busy"] | None
 
 
 def operators(run: Run) -> Operators | None:
@@ -82,7 +73,6 @@ def operators(run: Run) -> Operators | None:
             name=name,
             tasks_per_batch=tasks / batches,
             task_ns=task_ns,
-            run_ns=run_ns,
             cpu_ns=_ratio((line.cpu_ns, line.tasks) for line in lines),
             concurrency=concurrency,
             busy_share=None if did is None else min(did, 1.0),
@@ -90,17 +80,7 @@ def operators(run: Run) -> Operators | None:
             batch_ns=None if work_ns is None else tasks / batches * work_ns,
         )
         made.append(operator)
-    threads_ns = sum(loading_ns.values()) * (run.loader.workers or 0)
-    timed = [line.run_ns for line in run.operators if line.run_ns is not None and line.concurrency]
-    threads_share = None
-    if threads_ns > 0 and timed and run.loader.start_method is None:
-        threads_share = sum(timed) / threads_ns
-    if max(busy) >= BUSY:
-        return Operators(tuple(made), threads_share, made[int(np.argmax(busy))], "busy")
-    if (threads_share or 0.0) >= BUSY:
-        most = max(made, key=lambda operator: operator.batch_ns or 0.0)
-        return Operators(tuple(made), threads_share, most, "threads busy")
-    return Operators(tuple(made), threads_share, None, None)
+    return Operators(tuple(made), made[int(np.argmax(busy))] if max(busy) >= BUSY else None)
 
 
 def _place(line: OperatorTimes) -> tuple[int, str]:

@@ -54,16 +54,12 @@ class StageShare:
 
     `charged_ns` is its part of the time that is divided up: how long the loader was waited for
     while it did this for the batch that came next. `work_ns` is what it takes whether or not
-    anyone waits. Of `charged_ns`, `cpu_ns` is on a CPU, `run_queue_ns` runnable without one and
-    `blocked_ns` neither; None where that is not known.
+    anyone waits.
     """
 
     stage: Stage
     charged_ns: float
     work_ns: float
-    cpu_ns: float | None = None
-    run_queue_ns: float | None = None
-    blocked_ns: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,19 +257,15 @@ def stages(run: Run) -> Stages | None:
         known = (work[name] != UNKNOWN) & (work.samples > 0)
         return float(work[name][known].sum() / work.samples[known].sum()) if known.any() else None
 
-    split: tuple[float | None, ...] = split_of(work) or (None, None, None)
-
-    def parts(of_ns: float) -> list[float | None]:
-        return [None if part is None else of_ns * part for part in split]
-
-    shares = []
-    for stage, column in STAGES.items():
-        work_ns, waited_ns = _mean(work[column]), charged_ns[stage] / count
-        if work_ns is not None:
-            of_it = parts(waited_ns) if stage in ("fetch", "collate") else []
-            shares.append(StageShare(stage, waited_ns, work_ns, *of_it))
-    fetch_ns, collate_ns = _mean(work.fetch_ns) or 0.0, _mean(work.collate_ns) or 0.0
-    cpu_ns, run_queue_ns, blocked_ns = parts(fetch_ns + collate_ns)
+    shares = [
+        StageShare(stage, charged_ns[stage] / count, work_ns)
+        for stage, column in STAGES.items()
+        if (work_ns := mean_known(work[column])) is not None
+    ]
+    fetch_ns, collate_ns = mean_known(work.fetch_ns) or 0.0, mean_known(work.collate_ns) or 0.0
+    cpu_ns, run_queue_ns, blocked_ns = (
+        part and (fetch_ns + collate_ns) * part for part in split_of(work) or (None, None, None)
+    )
     seen = looks(run, fetch_ns, collate_ns)
     lay_ns = batches.arrived_ns - batches.receive_ns.clip(0) - batches.ready_ns
     sample_ns = typical_sample_ns(work)
@@ -289,7 +281,7 @@ def stages(run: Run) -> Stages | None:
         sizes=tuple(
             TransformSizes(name, *sizes)
             for name, sizes in run.sizes.items()
-            if not TransformTime(name, 0, 0, 0).calls_others
+            if not name.partition(" (")[0].endswith(OWN_CODE)
         ),
         code=_code(seen),
         calls=_calls(seen),
@@ -298,12 +290,14 @@ def stages(run: Run) -> Stages | None:
         fetch_ns=fetch_ns,
         collate_ns=collate_ns,
         sample_ns=sample_ns,
-        queue_ns=_mean(lay_ns.clip(0)[batches.received_ns != UNKNOWN]),
-        head_of_line_ns=_mean(batches.head_of_line_ns) if (run.loader.workers or 0) > 1 else None,
+        queue_ns=mean_known(lay_ns.clip(0)[batches.received_ns != UNKNOWN]),
+        head_of_line_ns=(
+            mean_known(batches.head_of_line_ns) if (run.loader.workers or 0) > 1 else None
+        ),
         cpu_ns=cpu_ns,
         run_queue_ns=run_queue_ns,
         blocked_ns=blocked_ns,
-        **{name: _mean(work[name]) for name in OF_A_BATCH},
+        **{name: mean_known(work[name]) for name in OF_A_BATCH},
         **{name: for_a_sample(name) for name in OF_A_SAMPLE},
     )
 
@@ -318,8 +312,6 @@ def why_no_stages(run: Run) -> str:
     asked = run.header.settings.get("stages")
     if not (run.header.mode == "alternate" if asked is None else asked):
         return f"this run was not asked to look; {LOOK_INSIDE}"
-    if not run.batches:
-        return "no batch was served"
     loader = run.loader.backend.rpartition(".")[2]
     return f"loadeval cannot look into {loader}; the page on adapters says how to"
 
@@ -534,6 +526,7 @@ def _workers(batches: Columns) -> tuple[WorkerTime, ...]:
     return tuple(times)
 
 
-def _mean(column: Column) -> float | None:
+def mean_known(column: Column) -> float | None:
+    """The mean of what is known; None where nothing is."""
     known = column[column != UNKNOWN]
     return float(known.mean()) if len(known) else None

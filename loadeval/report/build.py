@@ -271,15 +271,13 @@ def _by_name(said: Mapping[str, Iterable[str]]) -> list[str]:
 def memory_bytes(run: Run) -> float | None:
     """The most that the training process was seen to take, and its workers; None if not read.
 
-    What they share counts once, where the system tells that.
+    What they share counts once.
     """
     most = list[float]()
     for subject in ("process", "workers"):
-        table = run.readings.get(("host", subject), Columns({}))
-        for name in ("pss_bytes", "rss_bytes"):
-            if name in table and np.isfinite(table[name]).any():
-                most.append(float(np.nanmax(table[name])))
-                break
+        read = run.readings.get(("host", subject), Columns({})).get("pss_bytes", np.empty(0))
+        if np.isfinite(read).any():
+            most.append(float(np.nanmax(read)))
     return sum(most) if most else None
 
 
@@ -543,7 +541,7 @@ def arms(r: Result) -> Section:
 
 def by_epoch(r: Result) -> Section:
     """Each epoch, and how long their starts took."""
-    first_ns = first_waits(r.run).wait_ns
+    first_ns = first_waits(r.run)
     rate = "batches_per_s" if r.unit == BATCHES else "samples_per_s"
     cells: dict[str, Callable[..., Cell]] = {
         "epoch": "{:g}".format,

@@ -11,7 +11,7 @@ import numpy as np
 from loadeval.data.columns import Columns
 from loadeval.data.environment import SHM
 from loadeval.model.changes import Change
-from loadeval.model.model import LIMITS, NOTHING_GAINED, Model
+from loadeval.model.model import NOTHING_GAINED, Model
 from loadeval.model.whatif import WhatIf, predicted
 from loadeval.report.blocks import Cell, Chart, Number, Section, Table, Text
 from loadeval.words import counted, cpus
@@ -48,7 +48,7 @@ def whatif_sections(model: Model, asked: WhatIf | None = None) -> list[Section]:
             least = counted(short.settings["num_workers"], "worker")
             said.append(Text(f"From {least} on: {' '.join(short.shortages)}", "caution"))
     else:
-        headline, said = _says(model, asked), [Text(LIMITS[asked.limit])]
+        headline = _says(model, asked)
         said += [Text(each, "caution") for each in asked.shortages]
     said.append(Text(f"{_cpus_there(model)} {NOTE}", "note"))
     parts = [Section(headline, priority=1), Section("", [Table(head, rows)]), Section("", said)]

@@ -46,8 +46,6 @@ fast.
 measured   930 [830, 1,041]      present               CPUs              0 bytes
 predicted  2,400 [1,926, 3,045]  2.58x [2.14x, 3.18x]  training process  0 bytes
 
-The training process is the limit: besides its step it hands out indices and
-receives batches, which more workers do not change.
 Training may use 2 CPUs. Brackets: 95% CI of what is measured, expected range of
 what is predicted. Speed-ups are of whole epochs, over the run as it was.
 /dev/shm holds prefetched batches.
@@ -121,7 +119,7 @@ def test_the_curve_is_drawn_too(tmp_path: Path) -> None:
 
 REFUSED = {
     ("slow-transform", "--faster", "decode=2"): (
-        "faster has 'decode', of which the run knows nothing; expected one of 'GaussianBlur', "
+        "faster has 'decode', which names no part, or several; expected 'GaussianBlur', "
         "'Resize', 'ToTensor', 'Flip', 'Filter.__call__', 'GaussianBlur.filter', "
         "'Resize.__call__', 'Image.resize', 'ToTensor.__call__', 'fetch', 'collate', 'indices', "
         "'hand-over', 'pin', 'step'"
@@ -131,9 +129,9 @@ REFUSED = {
         "leave it out, or ask for 1 worker or more"
     ),
     ("log-zero-workers", "--num-workers", "2"): (
-        "run.jsonl was recorded with mode='log', which does not measure the training step without "
-        "loading, so nothing can be predicted from it; record one that does: "
-        "loadeval diagnose -- COMMAND"
+        "run.jsonl does not tell what a training step takes without loading, so nothing can be "
+        "predicted from it; expected a run of loadeval diagnose -- COMMAND, of a loader that "
+        "loadeval looks into"
     ),
     ("log-and-replay",): (". has 2 run logs; give one, such as log.jsonl"),
 }
