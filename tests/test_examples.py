@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
 import subprocess
 import sys
+import tempfile
+from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +19,7 @@ from loadeval import read_run
 pytestmark = pytest.mark.check
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+NOTEBOOK = EXAMPLES / "notebook.ipynb"
 DOCUMENT = EXAMPLES.parent / "docs" / "examples.md"
 WRITES = {
     "quickstart.py": {"run.jsonl", "comparison.png"},
@@ -136,6 +142,44 @@ def test_the_code_that_is_shown_runs() -> None:
     assert blocks
     for block in blocks:
         exec(block, {})
+
+
+def test_the_notebook_prints_what_it_shows(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cell by cell, in one process; the numbers are chance. --rewrite-golden shows today's."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    shown = ["".join(_lines(cell)) for cell in cells]
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    today = [_printed("".join(cell["source"]), scope) for cell in cells]
+    if request.config.getoption("rewrite_golden"):
+        for number, (cell, text) in enumerate(zip(cells, today, strict=True), 1):
+            lines = text.splitlines(keepends=True)
+            output = {"name": "stdout", "output_type": "stream", "text": lines}
+            cell["execution_count"], cell["outputs"] = number, [output] if lines else []
+        text = json.dumps(notebook, indent=1, ensure_ascii=False)
+        NOTEBOOK.write_text(f"{text}\n", encoding="utf-8")
+    else:
+        assert list(map(_form, today)) == list(map(_form, shown))
+
+
+def _lines(cell: dict[str, Any]) -> list[str]:
+    """What a cell of a notebook shows on stdout."""
+    return [line for output in cell["outputs"] for line in output["text"]]
+
+
+def _printed(code: str, scope: dict[str, Any]) -> str:
+    stdout = io.StringIO()
+    with redirect_stdout(stdout):
+        exec(code, scope)
+    return stdout.getvalue()
+
+
+def _form(printed: str) -> str:
+    """Without the numbers."""
+    return re.sub(r"(under )?-?\d+(\.\d+)?", "0", printed)
 
 
 def _beginnings(printed: str) -> set[str]:

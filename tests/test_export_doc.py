@@ -85,15 +85,3 @@ def test_the_code_for_pandas_runs(capsys: pytest.CaptureFixture[str]) -> None:
     exec(code_blocks("python")[0], scope)
     assert scope["per_epoch"]["wait_ns"].tolist() == [80e-9]
     assert "wait_ns" in capsys.readouterr().out
-
-
-def test_the_code_for_torchs_profiler_runs(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its table and its trace have the ranges."""
-    exec(code_blocks("python")[1], {})
-    out = capsys.readouterr().out
-    trace = (folder / "profile.json").read_text()
-    for name in ("loadeval.wait real", "loadeval.step real"):
-        assert name in out
-        assert name in trace

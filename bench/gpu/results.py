@@ -12,10 +12,9 @@ if TYPE_CHECKING:
 
 HEAD = (
     "# On a GPU\n\n"
-    "What loadeval says on a GPU, beside what is known of the work there or what `torch.profiler` "
-    "saw in a run of its own. `make gpu` measures it in under nine minutes where torch finds a "
-    "CUDA device, and writes this page; elsewhere each row is skipped, and the page stays as it "
-    "is.\n\n"
+    "Is what loadeval says on a GPU true? `make gpu` compares it with work of known size, or with "
+    "what `torch.profiler` sees in a run of its own, and writes this page. It takes nine minutes "
+    "at most; where torch finds no CUDA device, it skips each row, and the page stays as it is.\n\n"
 )
 NEVER_MEASURED = "never measured"
 
