@@ -345,7 +345,7 @@ def copied(batch: Any) -> tuple[Any, list[str]]:
     torch's modules, functions; and so are leaves that cannot be copied. Where a container cannot be
     copied, or there are too many nodes, it is all of `batch`.
     """
-    kept: list[str] = []
+    uncopied: dict[int, Any] = {}
 
     def cloned(leaf: Any) -> Any:
         kind: Any = type(leaf)
@@ -358,14 +358,16 @@ def copied(batch: Any) -> tuple[Any, list[str]]:
         except Exception as error:  # each library and class has its own errors
             if _is_of_no_class(error):
                 raise
-        kept.append(kind.__qualname__)
+        uncopied[id(leaf)] = leaf
         return leaf
 
     try:
         together = _copies_in_regions(batch)
         made = map_leaves(cloned, batch)
         if type(made) is type(batch):
-            return made, kept
+            # An object that copies itself, as an image of Pillow's, may not need its parts for it.
+            same = (leaf for leaf in leaves(made) if id(leaf) in uncopied) if uncopied else ()
+            return made, [type(leaf).__qualname__ for leaf in same]
     except Exception as error:  # a class may fail at being copied in its own way
         if _is_of_no_class(error):
             raise

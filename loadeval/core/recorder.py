@@ -289,11 +289,16 @@ class Recorder:
         """
         self.drain()
         written_bytes, texts = self._lines.snapshot()
+        texts += [log_lines.encode(self._redact(end)) for end in self._failures()]
         log, written = self._lines.log, [log_lines.encode(self.header)]
         if log is not None and written_bytes:
             with opened(log.path) as file:
                 written = file.read(written_bytes).splitlines(keepends=True)
         return [*written, *texts]
+
+    def _failures(self) -> list[EpochEnd]:
+        """How the live epochs would end if they ended now, of those whose loader has raised."""
+        return [epoch.failure for epoch in self._open_epochs if epoch.failure is not None]
 
     def close(self) -> None:
         """Bring the log up to date and end it, once. What is served later is not measured.
@@ -369,9 +374,8 @@ class Recorder:
             self._is_taking = False
         if is_ending:
             try:
-                for epoch in [] if has_gap else self._open_epochs:
-                    if epoch.failure is not None:  # how it would end if it ended now
-                        self._keep(epoch.failure)
+                for end in [] if has_gap else self._failures():
+                    self._keep(end)
                 self._open_epochs.clear()
                 if self._last_words is not None:
                     self._keep(self._event(self._last_words))
@@ -459,14 +463,8 @@ class OpenEpoch:
         self.failure = self._end("failed", request, now, text)
 
     def resume(self) -> None:
-        """Another batch is asked for, after an exception if there was one."""
-        failure, self.failure = self.failure, None
-        if failure is not None:
-            # An error of a worker has the worker's traceback in its text.
-            *_, what = str(failure.error).strip().splitlines()
-            self.recorder.note(
-                f"epoch {self.number}: the loader raised {what}, and was read on", "error read on"
-            )
+        """Another batch is asked for, after an exception."""
+        self.failure = None
 
     def end(self, cause: Cause, request: int | None = None, now: int | None = None) -> None:
         """Note how the epoch ended: see EpochEnd. `request` and `now` are clock readings."""

@@ -460,10 +460,10 @@ class Padding(_Line, frozen=True, tag="padding"):
 class Event(_Line, frozen=True, tag="event"):
     """Something that happened during a run and bears on what its numbers mean, as a sentence.
 
-    Of a "failed backend" it is the loader's error. "error read on": the loader raised, and was
-    asked for another batch. "stages missing": why stages are not known. "within a step": what the
-    step did besides training, which no figure has. "read in a thread": not the main thread reads
-    the loader, without workers. "worker died" is in older logs only.
+    Of a "failed backend" it is the loader's error. "stages missing": why stages are not known.
+    "within a step": what the step did besides training, which no figure has. "read in a thread":
+    not the main thread reads the loader, without workers. "error read on" and "worker died" are in
+    older logs only.
     """
 
     time_ns: Count
