@@ -342,22 +342,16 @@ class FactoryAdapter(IterableAdapter):
     """The adapter of a callable that returns a loader or an iterator, and is called each epoch.
 
     The first call, right away, tells which adapter all its loaders need; the first epoch uses that
-    loader. Raises UsageError if what it returns cannot be iterated.
+    loader.
     """
 
     def __init__(self, factory: Callable[[], Any]) -> None:
         self._kind = type(factory)
         self._next = self._made = factory()
-        try:
-            self._inner = inner = adapter_for(self._made)
-        except UsageError:
-            raise UsageError(
-                f"{factory!r} returned {type(self._made).__name__!r}, which cannot be iterated; "
-                "expected a callable that returns a new loader or iterator"
-            ) from None
+        self._inner = adapter_for(self._made)
         # Counter checks which rules they are.
         for name in ("samples", "nbytes", "keep", "fence", "distributions"):
-            setattr(self, name, getattr(inner, name))
+            setattr(self, name, getattr(self._inner, name))
 
     def made(self, loader: Any) -> Any:
         """What `loader()` returns."""
