@@ -6,9 +6,11 @@ import math
 import os
 import sys
 import time
+import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
+from datetime import datetime, timezone
 from functools import partial
 from itertools import count
 from operator import attrgetter
@@ -27,7 +29,7 @@ from loadeval.core.rounds import Schedule
 from loadeval.core.threads import pause_at_exit
 from loadeval.data.dali import metrics_of, span_of, summary_of, write_metrics
 from loadeval.data.environment import describe_environment
-from loadeval.data.lines import CacheInfo
+from loadeval.data.lines import CacheInfo, Header
 from loadeval.data.run import Run
 from loadeval.errors import AskingTheLoader, LoadevalError, UsageError, of_the_loader, warn
 from loadeval.probes import NAMES, probes_named
@@ -83,17 +85,20 @@ class Measurement:
             kept = CacheInfo(len(cache))
         self.cache = cache
         file = None if settings.redact else settings.log_file
-        self.recorder = Recorder(
-            settings,
-            info,
+        header = Header(
+            run_id=uuid.uuid4().hex,
             name=settings.name or Path(file or type(loader).__name__).stem,
-            facts=facts or settings.in_header,
+            mode=settings.mode,
+            created=datetime.now(timezone.utc).isoformat(),
+            unit=settings.unit,
+            warmup=settings.warmup_for(info.prefetch_depth),
+            loader=info,
+            settings=facts or settings.in_header,
             environment={**describe_environment(adapter.distributions), **place},
-            probes=probes,
-            stages=partial(adapter.stages, loader),
             cache=kept,
-            tracking=tracking,
         )
+        stages = partial(adapter.stages, loader)
+        self.recorder = Recorder(settings, header, probes, stages, tracking)
         self.guard = self.recorder.guard
         self.alternation: Alternation | None = None
         if settings.mode == "alternate":

@@ -6,11 +6,9 @@ import logging
 import os
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from functools import partial
 from itertools import count, islice
 from typing import Any, cast
@@ -29,7 +27,7 @@ from loadeval.core.threads import (
 )
 from loadeval.data import lines as log_lines
 from loadeval.data.columns import UNKNOWN, listed
-from loadeval.data.lines import Arm, Cause, EpochEnd, Event, EventKind, Header, Line, LoaderInfo
+from loadeval.data.lines import Arm, Cause, EpochEnd, Event, EventKind, Header, Line
 from loadeval.data.log import LogReader, RunLog, opened
 from loadeval.data.run import Run
 from loadeval.errors import Guard, in_words, warn
@@ -132,41 +130,23 @@ class Recorder:
     In a forked child it is closed. What fails in loadeval, here or where else `guard` is asked,
     ends the recording.
 
-    `facts` are the settings that the header tells. `stages` makes what looks into the loader, and
-    is asked through the attribute of that name.
+    `stages` makes what looks into the loader, and is asked through the attribute of that name.
     Raises RunLogError if the log that the settings name exists or cannot be written.
     """
 
-    def __init__(  # noqa: PLR0913 - nearly all by keyword
+    def __init__(
         self,
         settings: Settings,
-        info: LoaderInfo,
-        *,
-        name: str,
-        facts: dict[str, Any],
-        environment: dict[str, Any],
+        header: Header,
         probes: Iterable[Probe],
         stages: Callable[[], LoaderStages | None],
-        cache: log_lines.CacheInfo | None = None,
-        tracking: Any = None,
+        tracking: Any,
     ) -> None:
         self._redact: Callable[[Line], Line] = lambda line: line
         if settings.redact:
             from loadeval.data.redaction import redacted, run_salt  # noqa: PLC0415 - few runs need it
 
             self._redact = partial(redacted, salt=run_salt())
-        header = Header(
-            run_id=uuid.uuid4().hex,
-            name=name,
-            mode=settings.mode,
-            created=datetime.now(timezone.utc).isoformat(),
-            unit=settings.unit,
-            warmup=settings.warmup_for(info.prefetch_depth),
-            loader=info,
-            settings=facts,
-            environment=environment,
-            cache=cache,
-        )
         self.header = cast("Header", self._redact(header))
         log = None
         if settings.log_file is not None:
