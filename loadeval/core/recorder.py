@@ -109,6 +109,9 @@ class Span:
 
 FLUSH_INTERVAL_S = 0.5
 """A killed process loses at most about a second of batches."""
+LONGEST_DRAIN_S = 30.0
+"""Where Python itself holds what a thread needs to end, as while it lists its threads, and the
+garbage collector then ends an epoch, no more is waited for the thread that takes its batches."""
 MAX_WAITING_SPANS = 8
 """When more spans wait for the log thread, the hot loop takes them itself."""
 GAVE_UP = "nothing more is measured ({error}); the training goes on"
@@ -322,7 +325,7 @@ class Recorder:
         is_main = threading.current_thread() is threading.main_thread()
         while True:  # once at least: another thread may be in the middle of it
             if is_main and self._lines.log is not None:
-                within(None, LOG_THREAD, self._drain_alone)
+                within(LONGEST_DRAIN_S, LOG_THREAD, self._drain_alone)
             else:
                 self._drain_alone()
             if not self._is_due:

@@ -61,11 +61,11 @@ def is_own() -> bool:
     return isinstance(threading.current_thread(), OwnThread)
 
 
-def within(limit_s: float | None, name: str, work: Callable[[], None]) -> bool:
+def within(limit_s: float, name: str, work: Callable[[], None]) -> bool:
     """Whether `work`, on a thread of its own, ended within `limit_s`; it may go on after that.
 
-    Raises what `work` raised until then. None is no limit. On a thread of ours nothing is waited
-    for: True. Where no thread can be started `work` is done here.
+    Raises what `work` raised until then. On a thread of ours nothing is waited for: True. Where no
+    thread can be started `work` is done here.
     """
     thread = OwnThread(name, work)
     if not thread.begins():
