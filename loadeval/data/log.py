@@ -44,12 +44,9 @@ LONGEST_LINE_BYTES = 100_000_000
 
 STDERR = 2
 REMOVED = "it was removed"
-WHY = {
-    errno.ENXIO: "it is a pipe that nobody reads",
-    errno.EBADF: "the program closed its file descriptor",
-}
+WHY = {errno.EBADF: "the program closed its file descriptor"}
 # Without O_NONBLOCK a pipe waits for its reader.
-FLAGS = sum(getattr(os, name, 0) for name in ("O_CREAT", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
+FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class RunLog:
@@ -57,10 +54,9 @@ class RunLog:
 
     Nothing is buffered in the process, so a killed process loses nothing that was written. Only
     the process that made it writes: a forked child's lines go nowhere. `written_bytes` are those
-    of the lines that the system has taken. `is_file` tells whether it can be read back, which a
-    pipe cannot; `is_lost` whether it was removed or cut off, which `append` finds; `is_overwritten`
-    whether another run of this process has its place. Raises RunLogError when the file exists
-    already or cannot be written.
+    of the lines that the system has taken. `is_lost` tells whether it was removed or cut off, which
+    `append` finds; `is_overwritten` whether another run of this process has its place. Raises
+    RunLogError when the file exists already, cannot be written, or cannot be read back, as a pipe.
     """
 
     def __init__(
@@ -91,23 +87,21 @@ class RunLog:
         self.path = self.path.absolute()
 
     def _open(self, how: int) -> None:
-        file = os.open(self.path, os.O_WRONLY | how | FLAGS, 0o666)
+        file = os.open(self.path, FLAGS | how, 0o666)
         low: list[int] = []
         while file <= STDERR:  # the program has closed these, and others still write there
             low.append(file)
             file = os.dup(file)
         for number in low:
             os.close(number)
-        with suppress(AttributeError, OSError):  # Windows has no such files
-            os.set_blocking(file, True)
         state = os.fstat(file)
         self._file, self._identity = file, _identity(state)
-        self.is_file = stat.S_ISREG(state.st_mode)
+        if not stat.S_ISREG(state.st_mode):
+            raise OSError(errno.EINVAL, "it is no file")
         self._had_name = state.st_nlink > 0
-        if self.is_file:
-            if earlier := _written.get(self._identity):
-                earlier.is_overwritten = earlier.is_lost = True
-            _written[self._identity] = self
+        if earlier := _written.get(self._identity):
+            earlier.is_overwritten = earlier.is_lost = True
+        _written[self._identity] = self
 
     def append(self, text: bytes) -> None:
         """Append the text of whole lines.
@@ -125,14 +119,13 @@ class RunLog:
         if _identity(state) != self._identity:
             self._file = None  # it is the program's now
             raise OSError(errno.EBADF, WHY[errno.EBADF])
-        if self.is_file:
-            # Some file systems tell neither names nor the size of what is being written.
-            is_removed = self._had_name and not state.st_nlink
-            is_changed = not self._seen_bytes <= state.st_size <= self.written_bytes
-            self.is_lost = is_removed or is_changed
-            if self.is_lost:
-                changed = "it was cut off, or another program writes to it"
-                raise OSError(errno.ENODATA, REMOVED if is_removed else changed)
+        # Some file systems tell neither names nor the size of what is being written.
+        is_removed = self._had_name and not state.st_nlink
+        is_changed = not self._seen_bytes <= state.st_size <= self.written_bytes
+        self.is_lost = is_removed or is_changed
+        if self.is_lost:
+            changed = "it was cut off, or another program writes to it"
+            raise OSError(errno.ENODATA, REMOVED if is_removed else changed)
         rest = memoryview(text)
         while rest:
             rest = rest[os.write(self._file, rest) :]
