@@ -102,8 +102,6 @@ class Measurement:
         self.guard = self.recorder.guard
         self.alternation: Alternation | None = None
         if settings.mode == "alternate":
-            if self._annotation is not None:
-                self._annotation.switches = True
             schedule = schedule or Schedule(
                 seed=settings.seed,
                 pairs=settings.pairs,
