@@ -421,18 +421,9 @@ def adapter_for(loader: Any) -> Adapter:
         parts = kind.__module__.split(".")
         for end in range(len(parts), 0, -1):
             point = registered().get(".".join(parts[:end]))
-            if point is None:
-                continue
-            try:
+            if point is not None:
                 adapter: Adapter = point.load()()
-            except ImportError as error:
-                warn(
-                    f"cannot import the adapter for {point.name}, {point.value} ({error}), so this "
-                    "loader is measured as a plain iterable: its workers and its queue are "
-                    "unknown, and results of mode='alternate' may be wrong"
-                )
-                return IterableAdapter()
-            return adapter
+                return adapter
     if not is_iterable(loader):
         if callable(loader):
             return FactoryAdapter(loader)
