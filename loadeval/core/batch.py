@@ -46,7 +46,8 @@ class TooLargeError(ValueError):
 
 def is_array(node: Any) -> bool:
     """Whether `node` is a NumPy array, a tensor of any framework, or the like."""
-    return is_array_type(type(node))
+    kind: Any = type(node)
+    return is_array_type(kind)
 
 
 @lru_cache(maxsize=256)
