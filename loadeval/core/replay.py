@@ -98,10 +98,11 @@ def refresher(node: Any, met: set[int]) -> Callable[[], Any] | None:
 
 def deep_refreshed(tree: Any, same: dict[int, Any]) -> Any:
     """`tree` in fresh containers, by `copy.deepcopy`; `same` has its leaves, by identity."""
-    try:
-        return copy.deepcopy(tree, same.copy())
-    except Exception:  # noqa: BLE001 - a class of anybody's fails at it
-        return tree
+    with suppress(Exception):  # a class of anybody's fails at it
+        made = copy.deepcopy(tree, same.copy())
+        if type(made) is type(tree):
+            return made
+    return tree
 
 
 def is_made_of_attributes(node: Any) -> bool:
