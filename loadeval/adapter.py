@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -437,9 +436,8 @@ def adapter_for(loader: Any) -> Adapter:
 def synchronize() -> None:
     """Wait until the CUDA devices have finished torch's work, if torch uses any."""
     cuda = cuda_in_use()
-    with suppress(RuntimeError):  # CUDA has failed, which the training is to hear of its own calls
-        for device in devices_in_use(cuda):
-            cuda.synchronize(device)
+    for device in devices_in_use(cuda):
+        cuda.synchronize(device)
 
 
 def finish_copies(leaves: Iterable[Any]) -> None:

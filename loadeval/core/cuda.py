@@ -147,7 +147,7 @@ class GpuIdleTimer:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Ask CUDA from any thread, unnoticed by the training. What has failed is unknown.
+        """Ask CUDA from any thread, unnoticed by the training.
 
         A query would end the capture of a CUDA graph that has begun meanwhile; and where the
         training uses another device than the first, it would make a context there, of some 500 MB.
@@ -160,10 +160,6 @@ class GpuIdleTimer:
         try:
             with nullcontext() if cuda is None else cuda.device(devices_in_use(cuda)[0]):
                 yield
-        except RuntimeError:
-            while self._passing:
-                _, delivered = self._passing.popleft()
-                self._read += delivered is not None
         finally:
             exchange(ctypes.byref(mode))
 
