@@ -332,8 +332,8 @@ class LoaderEvaluator:
         dataloader: another name for `loader`, which DALI's LoaderEvaluator uses.
         clock: a clock in nanoseconds, for tests.
 
-    Attributes of DALI's class, to read and to set. Setting `dataloader`, `mode`, in `replay` mode
-    `num_cached_batches`, or `batch_times = []` begins a new run; another result is read as it was
+    Attributes of DALI's class, to read and, but for `mode` and `num_cached_batches`, to set.
+    Setting `dataloader` or `batch_times = []` begins a new run; another result is read as it was
     set until the next epoch begins.
 
     Attributes:
@@ -452,24 +452,17 @@ class LoaderEvaluator:
         if name not in DALIS:
             setattr(self._loader, name, value)
             return
-        run, loader, cache = self._measurement, self._loader, None
-        settings = run.settings
-        if name == "dataloader":
-            if value is loader:
-                return
-            loader = value
+        run, settings = self._measurement, self._measurement.settings
+        if name == "metrics_file":
+            run.settings = replace(settings, metrics_file=value)
+        elif name == "dataloader" and value is not self._loader:
+            self._begin_beside(value, settings)
         elif name == "batch_times" and not value:
-            cache = run.cache
+            self._begin_beside(self._loader, settings, run.cache)
         elif hasattr(settings, name):
-            settings, is_same = replace(settings, **{name: value}), value == getattr(settings, name)
-            is_of_replay = name == "num_cached_batches" and run.cache is None
-            if is_of_replay or name == "metrics_file" or is_same:
-                run.settings = settings
-                return
+            raise AttributeError(f"{name} cannot be set; make another LoaderEvaluator with it")
         else:
             self._assigned[name] = value
-            return
-        self._begin_beside(loader, settings, cache)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._loader!r}, mode={self.mode!r})"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -173,7 +172,7 @@ def _elapsed_ns(begin: Any, end: Any) -> int:
 def exchange_capture_mode() -> Callable[[Any], object]:
     """The driver's function; where there is none, as on other devices than NVIDIA's, another."""
     try:
-        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        driver = ctypes.CDLL("libcuda.so.1")
         function: Callable[[Any], object] = driver.cuThreadExchangeStreamCaptureMode
     except (OSError, AttributeError):
         return id
