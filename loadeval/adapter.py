@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -335,22 +334,16 @@ class FactoryAdapter(IterableAdapter):
     """The adapter of a callable that returns a loader or an iterator, and is called each epoch.
 
     The first call, right away, tells which adapter all its loaders need; the first epoch uses that
-    loader. Raises UsageError if what it returns cannot be iterated.
+    loader.
     """
 
     def __init__(self, factory: Callable[[], Any]) -> None:
         self._kind = type(factory)
         self._next = self._made = factory()
-        try:
-            self._inner = inner = adapter_for(self._made)
-        except UsageError:
-            raise UsageError(
-                f"{factory!r} returned {type(self._made).__name__!r}, which cannot be iterated; "
-                "expected a callable that returns a new loader or iterator"
-            ) from None
+        self._inner = adapter_for(self._made)
         # Counter checks which rules they are.
         for name in ("samples", "nbytes", "keep", "fence", "distributions"):
-            setattr(self, name, getattr(inner, name))
+            setattr(self, name, getattr(self._inner, name))
 
     def made(self, loader: Any) -> Any:
         """What `loader()` returns."""
@@ -420,18 +413,9 @@ def adapter_for(loader: Any) -> Adapter:
         parts = kind.__module__.split(".")
         for end in range(len(parts), 0, -1):
             point = registered().get(".".join(parts[:end]))
-            if point is None:
-                continue
-            try:
+            if point is not None:
                 adapter: Adapter = point.load()()
-            except ImportError as error:
-                warn(
-                    f"cannot import the adapter for {point.name}, {point.value} ({error}), so this "
-                    "loader is measured as a plain iterable: its workers and its queue are "
-                    "unknown, and results of mode='alternate' may be wrong"
-                )
-                return IterableAdapter()
-            return adapter
+                return adapter
     if not is_iterable(loader):
         if callable(loader):
             return FactoryAdapter(loader)
@@ -445,9 +429,8 @@ def adapter_for(loader: Any) -> Adapter:
 def synchronize() -> None:
     """Wait until the CUDA devices have finished torch's work, if torch uses any."""
     cuda = cuda_in_use()
-    with suppress(RuntimeError):  # CUDA has failed, which the training is to hear of its own calls
-        for device in devices_in_use(cuda):
-            cuda.synchronize(device)
+    for device in devices_in_use(cuda):
+        cuda.synchronize(device)
 
 
 def finish_copies(leaves: Iterable[Any]) -> None:

@@ -6,9 +6,11 @@ import math
 import os
 import sys
 import time
+import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
+from datetime import datetime, timezone
 from functools import partial
 from itertools import count
 from operator import attrgetter
@@ -27,7 +29,7 @@ from loadeval.core.rounds import Schedule
 from loadeval.core.threads import pause_at_exit
 from loadeval.data.dali import metrics_of, span_of, summary_of, write_metrics
 from loadeval.data.environment import describe_environment
-from loadeval.data.lines import CacheInfo
+from loadeval.data.lines import CacheInfo, Header
 from loadeval.data.run import Run
 from loadeval.errors import AskingTheLoader, LoadevalError, UsageError, of_the_loader, warn
 from loadeval.probes import NAMES, probes_named
@@ -83,22 +85,23 @@ class Measurement:
             kept = CacheInfo(len(cache))
         self.cache = cache
         file = None if settings.redact else settings.log_file
-        self.recorder = Recorder(
-            settings,
-            info,
+        header = Header(
+            run_id=uuid.uuid4().hex,
             name=settings.name or Path(file or type(loader).__name__).stem,
-            facts=facts or settings.in_header,
+            mode=settings.mode,
+            created=datetime.now(timezone.utc).isoformat(),
+            unit=settings.unit,
+            warmup=settings.warmup_for(info.prefetch_depth),
+            loader=info,
+            settings=facts or settings.in_header,
             environment={**describe_environment(adapter.distributions), **place},
-            probes=probes,
-            stages=partial(adapter.stages, loader),
             cache=kept,
-            tracking=tracking,
         )
+        stages = partial(adapter.stages, loader)
+        self.recorder = Recorder(settings, header, probes, stages, tracking)
         self.guard = self.recorder.guard
         self.alternation: Alternation | None = None
         if settings.mode == "alternate":
-            if self._annotation is not None:
-                self._annotation.switches = True
             schedule = schedule or Schedule(
                 seed=settings.seed,
                 pairs=settings.pairs,
@@ -329,8 +332,8 @@ class LoaderEvaluator:
         dataloader: another name for `loader`, which DALI's LoaderEvaluator uses.
         clock: a clock in nanoseconds, for tests.
 
-    Attributes of DALI's class, to read and to set. Setting `dataloader`, `mode`, in `replay` mode
-    `num_cached_batches`, or `batch_times = []` begins a new run; another result is read as it was
+    Attributes of DALI's class, to read and, but for `mode` and `num_cached_batches`, to set.
+    Setting `dataloader` or `batch_times = []` begins a new run; another result is read as it was
     set until the next epoch begins.
 
     Attributes:
@@ -449,24 +452,17 @@ class LoaderEvaluator:
         if name not in DALIS:
             setattr(self._loader, name, value)
             return
-        run, loader, cache = self._measurement, self._loader, None
-        settings = run.settings
-        if name == "dataloader":
-            if value is loader:
-                return
-            loader = value
+        run, settings = self._measurement, self._measurement.settings
+        if name == "metrics_file":
+            run.settings = replace(settings, metrics_file=value)
+        elif name == "dataloader" and value is not self._loader:
+            self._begin_beside(value, settings)
         elif name == "batch_times" and not value:
-            cache = run.cache
+            self._begin_beside(self._loader, settings, run.cache)
         elif hasattr(settings, name):
-            settings, is_same = replace(settings, **{name: value}), value == getattr(settings, name)
-            is_of_replay = name == "num_cached_batches" and run.cache is None
-            if is_of_replay or name == "metrics_file" or is_same:
-                run.settings = settings
-                return
+            raise AttributeError(f"{name} cannot be set; make another LoaderEvaluator with it")
         else:
             self._assigned[name] = value
-            return
-        self._begin_beside(loader, settings, cache)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._loader!r}, mode={self.mode!r})"

@@ -166,18 +166,6 @@ class AdapterContract:
             for batch in expected:
                 assert self._count(batch, served) == self._count(batch, expected)
 
-    def test_a_loader_given_its_settings_serves_the_same(self) -> None:
-        """A loader that gets the settings it has, in place, serves the same batches."""
-        adapter, loader = self.make_adapter(), self.make_loader()
-        tunable = adapter.tunable(loader)
-        if tunable and type(adapter.reconfigured(loader, {})) is type(loader):
-            expected = list(map(adapter.keep, adapter.epoch(self.make_loader())))
-            adapter.reconfigure(loader, tunable, allow_changes=True)
-            assert adapter.tunable(loader) == tunable
-            served = list(map(adapter.keep, adapter.epoch(loader)))
-            assert len(served) == len(expected)
-            assert all(map(self._same, served, expected))
-
     def _count(self, batch: Any, batches: list[Any]) -> int:
         return sum(self._same(batch, other) for other in batches)
 

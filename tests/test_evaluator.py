@@ -71,32 +71,11 @@ def test_attributes_are_read_and_written_through() -> None:
         _ = evaluator.old
 
 
-def test_another_mode_begins_another_run(tmp_path: Path) -> None:
-    """It can be assigned, as in DALI's class; each run has a log of its own."""
-    evaluator = LoaderEvaluator(Loader(), log_file=tmp_path / "run.jsonl")
-    assert list(evaluator) == ["a", "b", "c"]
-    evaluator.mode = "log"
-    assert len(evaluator.recorded().steps) == 3
-    evaluator.mode = "replay"
-    evaluator.num_cached_batches = 20
-    assert len(evaluator.cached_batches) == 3
-    assert len(evaluator.recorded().steps) == 0
-    evaluator.num_cached_batches = 2
-    assert list(evaluator) == ["a", "b", "a"]
-    evaluator.close()
-    runs = [read_run(path) for path in sorted(tmp_path.iterdir())]
-    assert {run.header.mode for run in runs} == {"log", "replay"}
-    assert {run.closed for run in runs} == {True}
-    with pytest.raises(UsageError, match="mode is 'reply'"):
-        evaluator.mode = "reply"
-
-
-def test_what_replay_would_keep_can_be_assigned_in_log_mode() -> None:
+@pytest.mark.parametrize("name", ["mode", "num_cached_batches"])
+def test_what_it_was_made_with_cannot_be_assigned(name: str) -> None:
     evaluator = LoaderEvaluator(Loader())
-    evaluator.num_cached_batches = 2
-    assert list(evaluator) == ["a", "b", "c"]
-    evaluator.mode = "replay"
-    assert evaluator.cached_batches == ["a", "b"]
+    with pytest.raises(AttributeError, match=f"{name} cannot be set"):
+        setattr(evaluator, name, "replay")
 
 
 def test_the_metrics_file_can_be_assigned(tmp_path: Path) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
 from functools import partial
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any
 
 from loadeval.data.lines import Arm
 from loadeval.errors import UsageError, of_the_loader
 from loadeval.settings import Tool
 
-Span = TypeVar("Span")
 End = Callable[[], object]
 """It ends a range."""
 
@@ -24,13 +22,10 @@ _guards: dict[object, Any] = {}
 class Annotation:
     """Puts ranges, which `begin(name)` begins, around what is served.
 
-    They are `loadeval.wait ARM` and `loadeval.step ARM`, and in an alternating run, which
-    `switches`, `loadeval.switch` between blocks: synchronising the device, prefetching batches,
-    waiting until the loader is idle.
+    They are `loadeval.wait ARM` and `loadeval.step ARM`.
     """
 
     def __init__(self, begin: Callable[[str], End]) -> None:
-        self.switches = False
         self._begin = begin
 
     def around(self, source: Iterator[Any], arm: Arm) -> Generator[Any, None, None]:
@@ -55,22 +50,6 @@ class Annotation:
                 yield batch
             finally:
                 end()
-
-    def between(self, spans: Generator[Span, None, None]) -> Generator[Span, None, None]:
-        """The spans of an epoch, with a range around what is between them if it `switches`."""
-        if not self.switches:
-            yield from spans
-            return
-        with closing(spans):
-            while True:
-                end = self._begin("loadeval.switch")
-                try:
-                    span = next(spans, None)
-                finally:
-                    end()
-                if span is None:
-                    return
-                yield span
 
 
 def annotation_for(tool: Tool | None) -> Annotation | None:

@@ -47,18 +47,12 @@ class TooLargeError(ValueError):
 def is_array(node: Any) -> bool:
     """Whether `node` is a NumPy array, a tensor of any framework, or the like."""
     kind: Any = type(node)
-    if is_array_type(kind):
-        try:
-            return hasattr(node, "shape")
-        except Exception:  # noqa: BLE001 - a nested tensor of torch raises its own error
-            return False
-    own = attributes_of(node)
-    return all(name in own or hasattr(kind, name) for name in ("shape", "dtype", "nbytes"))
+    return is_array_type(kind)
 
 
 @lru_cache(maxsize=256)
 def is_array_type(kind: Any) -> bool:
-    """Whether objects of `kind` are arrays as a rule: a nested tensor of torch has no shape."""
+    """Whether objects of `kind` are arrays."""
     if hasattr(kind, "__dataclass_fields__") or issubclass(kind, (dict, list, tuple)):
         return False
     return hasattr(kind, "shape") and hasattr(kind, "dtype") and hasattr(kind, "nbytes")
@@ -80,7 +74,7 @@ def is_container(node: Any) -> bool:
         return False
     if issubclass(kind, (dict, list, tuple)) or hasattr(kind, "__dataclass_fields__"):
         return True
-    return bool(attributes_of(node)) and not (is_shared_type(kind) or is_array(node))
+    return bool(attributes_of(node)) and not is_shared_type(kind)
 
 
 def attributes_of(node: Any) -> dict[str, Any]:
@@ -208,7 +202,7 @@ def _nbytes(leaf: Any) -> int | None:
     kind: Any = type(leaf)
     if kind in BYTES:
         return len(leaf)
-    if kind in VALUES or not (kind is memoryview or is_array(leaf) or is_array_type(kind)):
+    if not (kind is memoryview or is_array_type(kind)):
         return None
     try:
         # Of some layouts torch says what a dense tensor would take.
@@ -261,7 +255,7 @@ def is_collection_type(kind: Any) -> bool:
 
 def first_dimension(leaf: Any) -> int | None:
     """The first dimension of an array; None where it has none, and for everything else."""
-    if type(leaf) in VALUES or not is_array(leaf):
+    if not is_array(leaf):
         return None
     try:
         shape = leaf.shape

@@ -164,8 +164,6 @@ class Structure:
         Raises LookupError where it is of another structure.
         """
         samples = self._samples_of(mark)
-        if not UNKNOWN <= samples <= inside.LARGEST_COUNT:
-            raise LookupError
         before = self._known.get(mark)
         if before is not None and self._left > 1:
             self._left -= 1

@@ -128,8 +128,7 @@ class Serving:
 
     `begin` gives the OpenEpoch to note it in, once the first batch is asked for. `counter_for`
     makes the counting function from the first batch. `owner` is held, so that its log stays open.
-    Where there is an `annotation`, it puts a profiler's ranges around waits and steps, and around
-    what is done between the spans.
+    Where there is an `annotation`, it puts a profiler's ranges around waits and steps.
 
     What fails in here trips `guard`; then, or if it tripped elsewhere, the rest of the epoch is
     served unmeasured. So it is where a second thread asks while the first one waits, or the same
@@ -224,8 +223,6 @@ class Serving:
         epoch = self._epoch = self._epoch or self._begin()
         if self._spans is None:
             self._spans = self._plan.spans(epoch.number)
-            if self._annotation is not None:
-                self._spans = self._annotation.between(self._spans)
         interrupted, self._is_interrupted = self._is_interrupted, False
         is_waiting = interrupted  # since the request
         if interrupted:

@@ -6,11 +6,9 @@ import logging
 import os
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from functools import partial
 from itertools import count, islice
 from typing import Any, cast
@@ -29,7 +27,7 @@ from loadeval.core.threads import (
 )
 from loadeval.data import lines as log_lines
 from loadeval.data.columns import UNKNOWN, listed
-from loadeval.data.lines import Arm, Cause, EpochEnd, Event, EventKind, Header, Line, LoaderInfo
+from loadeval.data.lines import Arm, Cause, EpochEnd, Event, EventKind, Header, Line
 from loadeval.data.log import LogReader, RunLog, opened
 from loadeval.data.run import Run
 from loadeval.errors import Guard, in_words, warn
@@ -111,6 +109,9 @@ class Span:
 
 FLUSH_INTERVAL_S = 0.5
 """A killed process loses at most about a second of batches."""
+LONGEST_DRAIN_S = 30.0
+"""Where Python itself holds what a thread needs to end, as while it lists its threads, and the
+garbage collector then ends an epoch, no more is waited for the thread that takes its batches."""
 MAX_WAITING_SPANS = 8
 """When more spans wait for the log thread, the hot loop takes them itself."""
 GAVE_UP = "nothing more is measured ({error}); the training goes on"
@@ -132,41 +133,23 @@ class Recorder:
     In a forked child it is closed. What fails in loadeval, here or where else `guard` is asked,
     ends the recording.
 
-    `facts` are the settings that the header tells. `stages` makes what looks into the loader, and
-    is asked through the attribute of that name.
+    `stages` makes what looks into the loader, and is asked through the attribute of that name.
     Raises RunLogError if the log that the settings name exists or cannot be written.
     """
 
-    def __init__(  # noqa: PLR0913 - nearly all by keyword
+    def __init__(
         self,
         settings: Settings,
-        info: LoaderInfo,
-        *,
-        name: str,
-        facts: dict[str, Any],
-        environment: dict[str, Any],
+        header: Header,
         probes: Iterable[Probe],
         stages: Callable[[], LoaderStages | None],
-        cache: log_lines.CacheInfo | None = None,
-        tracking: Any = None,
+        tracking: Any,
     ) -> None:
         self._redact: Callable[[Line], Line] = lambda line: line
         if settings.redact:
             from loadeval.data.redaction import redacted, run_salt  # noqa: PLC0415 - few runs need it
 
             self._redact = partial(redacted, salt=run_salt())
-        header = Header(
-            run_id=uuid.uuid4().hex,
-            name=name,
-            mode=settings.mode,
-            created=datetime.now(timezone.utc).isoformat(),
-            unit=settings.unit,
-            warmup=settings.warmup_for(info.prefetch_depth),
-            loader=info,
-            settings=facts,
-            environment=environment,
-            cache=cache,
-        )
         self.header = cast("Header", self._redact(header))
         log = None
         if settings.log_file is not None:
@@ -342,7 +325,7 @@ class Recorder:
         is_main = threading.current_thread() is threading.main_thread()
         while True:  # once at least: another thread may be in the middle of it
             if is_main and self._lines.log is not None:
-                within(None, LOG_THREAD, self._drain_alone)
+                within(LONGEST_DRAIN_S, LOG_THREAD, self._drain_alone)
             else:
                 self._drain_alone()
             if not self._is_due:

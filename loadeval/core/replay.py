@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import chain, count, islice
 from math import isinf
 from typing import Any
-
-import numpy as np
 
 from loadeval.adapter import Adapter, begun
 from loadeval.core.batch import (
@@ -27,8 +26,6 @@ from loadeval.core.loop import EpochPlan, chunk_sizes
 from loadeval.core.recorder import Count, Span
 from loadeval.errors import CacheError, warn
 
-SAMPLED_ELEMENTS = 64
-"""So many elements of a NumPy array are compared."""
 OWN_WAYS_TO_COPY = frozenset(
     {"__copy__", "__getstate__", "__new__", "__reduce__", "__reduce_ex__", "__setstate__"}
 )
@@ -42,8 +39,7 @@ CHANGED = (
 class KeptBatch:
     """One kept batch: `tree` is never handed out itself, only its leaves in new containers.
 
-    PyTorch increments the version of a tensor at every in-place change. Of a NumPy array some
-    elements are noted, evenly spread, so that a change of few others can go unnoticed.
+    PyTorch increments the version of a tensor at every in-place change.
     """
 
     def __init__(self, tree: Any, counted: Count) -> None:
@@ -54,25 +50,16 @@ class KeptBatch:
         except (NotImplementedError, RecursionError):
             self.fresh = partial(deep_refreshed, tree, {id(leaf): leaf for leaf in leaves(tree)})
         self.versions: list[tuple[Any, int]] = []
-        self._samples: list[tuple[np.ndarray[Any, Any], bytes]] = []
         for leaf in leaves(tree):
-            if issubclass(type(leaf), np.ndarray):  # an object may lie about its class
-                flat = leaf.ravel(order="K")
-                if leaf.size and not leaf.dtype.hasobject and np.shares_memory(flat, leaf):
-                    elements = flat[:: max(1, leaf.size // SAMPLED_ELEMENTS)]
-                    self._samples.append((elements, elements.tobytes()))
-                continue
-            try:
+            with suppress(Exception):  # no tensor, one made in inference mode, or anybody's
                 self.versions.append((leaf, leaf._version))  # noqa: SLF001 - it has no public name
-            except Exception:  # noqa: BLE001, S112 - a tensor made in inference mode; or anybody's
-                continue
 
     def has_changed(self) -> bool:
-        """Whether a leaf was changed in place."""
+        """Whether a tensor was changed in place."""
         return any(
             tensor._version != version  # noqa: SLF001 - it has no public name
             for tensor, version in self.versions
-        ) or any(elements.tobytes() != content for elements, content in self._samples)
+        )
 
 
 def refresher(node: Any, met: set[int]) -> Callable[[], Any] | None:
@@ -111,10 +98,11 @@ def refresher(node: Any, met: set[int]) -> Callable[[], Any] | None:
 
 def deep_refreshed(tree: Any, same: dict[int, Any]) -> Any:
     """`tree` in fresh containers, by `copy.deepcopy`; `same` has its leaves, by identity."""
-    try:
-        return copy.deepcopy(tree, same.copy())
-    except Exception:  # noqa: BLE001 - a class of anybody's fails at it
-        return tree
+    with suppress(Exception):  # a class of anybody's fails at it
+        made = copy.deepcopy(tree, same.copy())
+        if type(made) is type(tree):
+            return made
+    return tree
 
 
 def is_made_of_attributes(node: Any) -> bool:
@@ -171,10 +159,9 @@ def numbers(batches: float) -> Iterator[int]:
 class ReplayEpoch(EpochPlan):
     """An epoch of `batches` kept batches (math.inf: without end): see EpochPlan.
 
-    A served batch shares its arrays with the kept one, so a step that works in place would get its
-    own output. Each batch is therefore looked at when the next one is asked for; of arrays, which
-    takes longer, after the first pass one batch in each. From the first change on every batch is a
-    copy, and changed ones are dropped; `note` is told so once.
+    A served batch shares its tensors with the kept one, so a step that works in place would get its
+    own output. Each batch is therefore looked at when the next one is asked for. From the first
+    change on every batch is a copy, and changed ones are dropped; `note` is told so once.
     """
 
     def __init__(self, cache: BatchCache, batches: float, note: Callable[[str], None]) -> None:
@@ -209,8 +196,7 @@ class ReplayEpoch(EpochPlan):
         cache, kept = self._cache, self._cache.kept
         for number in self._numbers:
             try:
-                place = number % len(kept)
-                has_changed = cache.is_copied or place == 0 or number <= len(kept)
+                has_changed = cache.is_copied or number == 0
                 if not has_changed:
                     for tensor, version in self._last.versions:
                         if tensor._version != version:  # noqa: SLF001 - it has no public name
@@ -218,7 +204,7 @@ class ReplayEpoch(EpochPlan):
                 if has_changed:
                     batch = self._looked_at(number)
                 else:
-                    self._last = last = kept[place]
+                    self._last = last = kept[number % len(kept)]
                     batch = last.fresh()
             except BaseException:
                 self._numbers = chain([number], self._numbers)  # it is among what is left
@@ -229,7 +215,7 @@ class ReplayEpoch(EpochPlan):
     def _looked_at(self, number: int) -> Any:
         """Batch `number`, where a step may have changed one before."""
         cache, kept = self._cache, self._cache.kept
-        if not cache.is_copied and self._finds_change(number):
+        if not cache.is_copied and (number or any(each.has_changed() for each in kept)):
             cache.is_copied = True
             self._note(CHANGED)
             warn(CHANGED)
@@ -238,18 +224,9 @@ class ReplayEpoch(EpochPlan):
                 del kept[number % len(kept)]
             self._last = kept[number % len(kept)]
             return clone(self._last.tree)
-        last = kept[number % len(kept)]
         # The first is a copy, so that one stays as it was.
-        self._last = last if number else KeptBatch(clone(last.tree), last.count)
+        self._last = KeptBatch(clone(kept[0].tree), kept[0].count)
         return self._last.fresh()
-
-    def _finds_change(self, number: int) -> bool:
-        kept = self._cache.kept
-        if number == 0:
-            return any(each.has_changed() for each in kept)
-        turn, place = divmod(number, len(kept))
-        is_of_turn = place == 0 and kept[turn % len(kept)].has_changed()
-        return is_of_turn or self._last.has_changed()
 
 
 def fill(

@@ -61,11 +61,11 @@ def is_own() -> bool:
     return isinstance(threading.current_thread(), OwnThread)
 
 
-def within(limit_s: float | None, name: str, work: Callable[[], None]) -> bool:
+def within(limit_s: float, name: str, work: Callable[[], None]) -> bool:
     """Whether `work`, on a thread of its own, ended within `limit_s`; it may go on after that.
 
-    Raises what `work` raised until then. None is no limit. On a thread of ours nothing is waited
-    for: True. Where no thread can be started `work` is done here.
+    Raises what `work` raised until then. On a thread of ours nothing is waited for: True. Where no
+    thread can be started `work` is done here.
     """
     thread = OwnThread(name, work)
     if not thread.begins():
@@ -177,7 +177,6 @@ class LogQueue:
         self.log = log
         self._written_bytes = 0 if log is None else log.written_bytes
         self._waiting: deque[bytes] = deque()
-        self._of_pipe: list[bytes] = []  # which cannot be read back
         self._writing = threading.Lock()
         self._moving = threading.RLock()
         self._is_broken = self._is_ended = log is None
@@ -189,9 +188,8 @@ class LogQueue:
     def snapshot(self) -> tuple[int, list[bytes]]:
         """How many bytes of the file can be read back, and the lines behind those."""
         with self._moving:
-            is_readable = self.log is not None and self.log.is_file and not self.log.is_lost
-            texts = [*self._of_pipe, *self._waiting.copy()]
-            return self._written_bytes if is_readable else 0, texts
+            is_lost = self.log is None or self.log.is_lost
+            return 0 if is_lost else self._written_bytes, list(self._waiting.copy())
 
     def write(self, patience_s: float = 0.0) -> bool:
         """Write what waits; False where another thread does so, or hangs in it, for that long."""
@@ -208,7 +206,6 @@ class LogQueue:
                 _stalling.discard(log.path.parent)
                 with self._moving:
                     self._written_bytes = log.written_bytes
-                    self._of_pipe += [] if log.is_file else texts
                     for _ in texts:
                         self._waiting.popleft()
         except OSError as error:

@@ -45,10 +45,7 @@ LONGEST_LINE_BYTES = 100_000_000
 
 STDERR = 2
 REMOVED = "it was removed"
-WHY = {
-    errno.ENXIO: "it is a pipe that nobody reads",
-    errno.EBADF: "the program closed its file descriptor",
-}
+WHY = {errno.EBADF: "the program closed its file descriptor"}
 # Without O_NONBLOCK a pipe waits for its reader.
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY
 
@@ -58,10 +55,9 @@ class RunLog:
 
     Nothing is buffered in the process, so a killed process loses nothing that was written. Only
     the process that made it writes: a forked child's lines go nowhere. `written_bytes` are those
-    of the lines that the system has taken. `is_file` tells whether it can be read back, which a
-    pipe cannot; `is_lost` whether it was removed or cut off, which `append` finds; `is_overwritten`
-    whether another run of this process has its place. Raises RunLogError when the file exists
-    already or cannot be written.
+    of the lines that the system has taken. `is_lost` tells whether it was removed or cut off, which
+    `append` finds; `is_overwritten` whether another run of this process has its place. Raises
+    RunLogError when the file exists already, cannot be written, or cannot be read back, as a pipe.
     """
 
     def __init__(
@@ -96,15 +92,14 @@ class RunLog:
         if file <= STDERR:  # the program has closed that, and others still write there
             low, file = file, fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, STDERR + 1)
             os.close(low)
-        os.set_blocking(file, True)
         state = os.fstat(file)
         self._file, self._identity = file, _identity(state)
-        self.is_file = stat.S_ISREG(state.st_mode)
+        if not stat.S_ISREG(state.st_mode):
+            raise OSError(errno.EINVAL, "it is no file")
         self._had_name = state.st_nlink > 0
-        if self.is_file:
-            if earlier := _written.get(self._identity):
-                earlier.is_overwritten = earlier.is_lost = True
-            _written[self._identity] = self
+        if earlier := _written.get(self._identity):
+            earlier.is_overwritten = earlier.is_lost = True
+        _written[self._identity] = self
 
     def append(self, text: bytes) -> None:
         """Append the text of whole lines.
@@ -122,14 +117,13 @@ class RunLog:
         if _identity(state) != self._identity:
             self._file = None  # it is the program's now
             raise OSError(errno.EBADF, WHY[errno.EBADF])
-        if self.is_file:
-            # Some file systems tell neither names nor the size of what is being written.
-            is_removed = self._had_name and not state.st_nlink
-            is_changed = not self._seen_bytes <= state.st_size <= self.written_bytes
-            self.is_lost = is_removed or is_changed
-            if self.is_lost:
-                changed = "it was cut off, or another program writes to it"
-                raise OSError(errno.ENODATA, REMOVED if is_removed else changed)
+        # Some file systems tell neither names nor the size of what is being written.
+        is_removed = self._had_name and not state.st_nlink
+        is_changed = not self._seen_bytes <= state.st_size <= self.written_bytes
+        self.is_lost = is_removed or is_changed
+        if self.is_lost:
+            changed = "it was cut off, or another program writes to it"
+            raise OSError(errno.ENODATA, REMOVED if is_removed else changed)
         rest = memoryview(text)
         while rest:
             rest = rest[os.write(self._file, rest) :]
