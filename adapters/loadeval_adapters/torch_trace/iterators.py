@@ -286,14 +286,12 @@ class WithWorkers(WatchedIterator):
         """While an iterator is made, give functions of ours to workers and the pinning thread."""
         kind: Any = dataloader._BaseDataLoaderIter  # noqa: SLF001 - there is no public name
         pinning: Any = pin_memory
-        thread = threading.get_ident()
         with _lock:
             user, dump = loader.worker_init_fn, reduction.dump
             loop, next_index = pinning._pin_memory_loop, kind._next_index  # noqa: SLF001 - torch has no public names
 
             def _next_index(iterator: Any) -> Any:
-                is_ours = threading.get_ident() == thread
-                return self._draw(next_index, iterator) if is_ours else next_index(iterator)
+                return self._draw(next_index, iterator)
 
             ours = WorkerInit(user, self._channel, counts_calls=counts_calls)
             vars(loader)["worker_init_fn"] = ours  # past a __setattr__ that notes what is set
