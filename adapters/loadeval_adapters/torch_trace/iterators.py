@@ -277,9 +277,9 @@ class WithWorkers(WatchedIterator):
         self._first: Epoch | None = None
         self._starting = {"start_ns": 0, "starting_ns": 0}
         self._not_started = set(range(channel.workers))
-        self._sent: dict[int, dict[str, int]] = {}
+        self._sent: list[dict[str, int]] = []
         self._received: dict[int, Record] = {}
-        self._pins_of_queue: dict[int, Pins] = {}
+        self._pins: Pins = {}
 
     @contextmanager
     def starting(self, loader: Any, *, counts_calls: bool) -> Generator[None]:
@@ -311,7 +311,6 @@ class WithWorkers(WatchedIterator):
         """What the pinning thread runs, `loop`, timed by the queues on both sides of it."""
 
         def timed_loop(incoming: Any, outgoing: Any, *args: Any) -> None:
-            pins = self._pins_of_queue.setdefault(id(incoming), {})
             start_ns = end_ns = 0
 
             def get(*args: Any, **kwargs: Any) -> Any:
@@ -323,8 +322,8 @@ class WithWorkers(WatchedIterator):
 
             def put(item: Any, *args: Any, **kwargs: Any) -> Any:
                 if type(item[0]) is int:
-                    pins[item[0]] = start_ns, end_ns, perf_counter_ns() - end_ns
-                    pins.pop(item[0] - MOST_PINNED, None)
+                    self._pins[item[0]] = start_ns, end_ns, perf_counter_ns() - end_ns
+                    self._pins.pop(item[0] - MOST_PINNED, None)
                 return outgoing.put(item, *args, **kwargs)
 
             loop(SimpleNamespace(get=get), SimpleNamespace(put=put), *args)
@@ -337,10 +336,6 @@ class WithWorkers(WatchedIterator):
         self._hook("_try_put_index", self._draw)
         self._hook("_try_get_data", self._get)
         self._in_order = getattr(iterator, "_in_order", True)  # since torch 2.6
-        processes = enumerate(iterator._workers)  # noqa: SLF001 - there is no other way in
-        self._sent = {worker: self._sent.get(id(process), {}) for worker, process in processes}
-        of_queue = id(getattr(iterator, "_worker_result_queue", None))
-        self._pins = self._pins_of_queue.setdefault(of_queue, {})
         vars(iterator).update(self._hooks)
         self._looks = True
 
@@ -400,18 +395,19 @@ class WithWorkers(WatchedIterator):
                 self._note(StageNote(message))
             if "start" in told and worker in self._not_started:
                 self._not_started.remove(worker)
-                start = {**self._starting, **told["start"], **self._sent[worker]}
+                start = {**self._starting, **told["start"]}
+                if self._sent:
+                    start |= self._sent[worker]
                 taken.append(WorkerStart(epoch.number, worker, **start))
         return taken
 
 
 def timed_dump(
-    dump: Callable[..., None], ours: WorkerInit, sent_to: dict[int, dict[str, int]]
+    dump: Callable[..., None], ours: WorkerInit, sent_to: list[dict[str, int]]
 ) -> Callable[..., None]:
     """Wrap the `dump` with which multiprocessing pickles the processes that it starts.
 
-    `sent_to` gets columns of WorkerStart, by the identity of each process that has `ours` among its
-    arguments.
+    `sent_to` gets columns of WorkerStart of each process that has `ours` among its arguments.
     """
 
     def timed(sent: Any, file: Any, *args: Any, **kwargs: Any) -> None:
@@ -423,7 +419,7 @@ def timed_dump(
         dump(sent, file, *args, **kwargs)
         took_ns, sent_bytes = perf_counter_ns() - start_ns, file.tell() - start
         took = {"pickling_start_ns": start_ns, "pickling_ns": took_ns, "sent_bytes": sent_bytes}
-        sent_to[id(sent)] = took
+        sent_to.append(took)
 
     return timed
 
