@@ -30,7 +30,7 @@ from loadeval_adapters.torch_trace.channel import (
 from loadeval_adapters.torch_trace.worker import BEGIN_UNPICKLING, Tracer, WorkerInit
 
 Measured = StageTimes | WorkerStart | CodeSamples
-Note = Callable[[StageNote], object]
+Note = Callable[[StageNote | str], object]
 Pins = dict[int, tuple[int, int, int | None]]
 """Start and end of getting a batch, and nanoseconds of pinning it, by torch's number of it."""
 NOT_TORCHS = "the loader has an iterator of its own kind, into which loadeval cannot look"
@@ -200,7 +200,7 @@ class WatchedIterator:
 
     def _fail(self, why: str) -> None:
         """Stop looking, and say why."""
-        self._note(StageNote(f"the loader is not looked into any more ({why})"))
+        self._note(f"the loader is not looked into any more ({why})")
         self.close()
 
     def take(self) -> list[Measured]:
@@ -220,7 +220,7 @@ class InTraining(WatchedIterator):
         self._tracer = tracer = Tracer(
             iterator._dataset,  # noqa: SLF001 - what it fetches from
             "the loader",
-            lambda message: self._note(StageNote(message)),
+            self._note,
             in_training=True,
         )
         weakref.finalize(iterator, tracer.close).atexit = False
@@ -392,7 +392,7 @@ class WithWorkers(WatchedIterator):
         for worker in range(channel.workers):
             told = channel.take(channel.of_worker(worker)) or {"notes": []}
             for message in told["notes"]:
-                self._note(StageNote(message))
+                self._note(message)
             if "start" in told and worker in self._not_started:
                 self._not_started.remove(worker)
                 start = {**self._starting, **told["start"]}
