@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -120,6 +121,21 @@ class SPDLAdapter(IterableAdapter):
         """What times the operators of a pipeline of this process; None of another one."""
         is_here = isinstance(loader, Pipeline) or hasattr(loader, "_get_pipeline")
         return OperatorStages() if is_here else None
+
+    def tunable(self, loader: Any) -> Mapping[str, Any]:
+        """The threads and the buffer of a DataLoader."""
+        has = vars(loader)
+        names = ("num_threads", "buffer_size")
+        return {name: has[f"_{name}"] for name in names} if "_num_threads" in has else {}
+
+    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
+        """A copy of `loader` with other threads or another buffer, over the same source."""
+        present = self.tunable(loader)
+        if not present or settings.keys() - present:
+            return super().reconfigured(loader, settings)
+        again = copy(loader)
+        vars(again).update({f"_{name}": value for name, value in settings.items()})
+        return again
 
 
 class SPDLPipelineAdapter(SPDLAdapter):

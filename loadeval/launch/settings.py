@@ -31,8 +31,9 @@ SETTINGS = "LOADEVAL_RUN_SETTINGS"
 VALIDATION = "validation."
 """The names of settings for loaders other than the training loader begin so."""
 KNOWN = (
-    *("num_workers", "batch_size", "prefetch_factor", "persistent_workers"),
+    *("num_workers", "num_threads", "batch_size", "prefetch_factor", "persistent_workers"),
     *("pin_memory", "in_order", "drop_last", "multiprocessing_context", "timeout"),
+    "buffer_size",
 )
 """What the loaders take whose adapters come with loadeval."""
 AS_JSON = {"True": "true", "False": "false", "None": "null"}

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from accelerate.data_loader import DataLoaderShard
+from spdl.dataloader import DataLoader as SPDLLoader
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from loadeval import IterableAdapter, UsageError
+from loadeval import IterableAdapter, UsageError, read_run
 from loadeval.adapter import adapter_for
+from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
 Numbers = TensorDataset(torch.arange(40))
@@ -180,6 +183,30 @@ def test_workers_that_run_are_not_replaced() -> None:
     loader = DataLoader(Numbers, 8, **WORKERS)
     next(iter(loader))
     assert "has begun an epoch" in refused(loader, {"num_workers": 2})
+
+
+def test_a_loader_of_spdl_has_other_threads() -> None:
+    loader: Any = SPDLLoader(range(12), batch_size=4, num_threads=1)
+    reconfigure(loader, num_threads=2, buffer_size=5)
+    assert dict(adapter_for(loader).tunable(loader)) == {"num_threads": 2, "buffer_size": 5}
+    assert sorted(map(sorted, loader)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+def test_install_gives_them_to_loaders_of_other_libraries(tmp_path: Path) -> None:
+    """They serve the same batches, and the log says so."""
+
+    def epoch() -> tuple[list[str], int | None]:
+        loader: Any = SPDLLoader(range(12), batch_size=4, num_threads=1)
+        return [str(batch) for batch in loader], adapter_for(loader).describe(loader).workers
+
+    batches, workers = epoch()
+    folder = install(output=tmp_path / "logs", settings={"num_threads": 3})
+    try:
+        assert epoch() == (batches, 3)
+    finally:
+        uninstall()
+    assert workers != 3
+    assert read_run(folder / "rank0.jsonl").header.loader.overrides == {"num_threads": 3}
 
 
 class Reader:

@@ -11,11 +11,12 @@ import torch
 from spdl.dataloader import CacheDataLoader, DataLoader, get_pytorch_dataloader
 from torch.utils.data import Dataset
 
-from loadeval import LoaderEvaluator
+from loadeval import LoaderEvaluator, UsageError
+from loadeval.adapter import adapter_for
 from loadeval.testing import AdapterContract
 from tests.adapters.loaders import adapter_of, break_off, contract, describe
 from tests.images import FILES, collate, decode
-from tests.spdl_pipelines import spdl_threads
+from tests.spdl_pipelines import NEVER_RUN, pipeline, spdl_threads
 
 
 class Images(Dataset[Any]):
@@ -149,3 +150,23 @@ def test_lists_of_arrays_are_counted_as_their_samples() -> None:
     evaluator = LoaderEvaluator(threaded(aggregator=None, batch_size=16))
     assert len(list(evaluator)) == 3
     assert evaluator.recorded().steps.samples.tolist() == [16, 16, 8]
+
+
+def test_a_data_loader_has_other_threads_and_buffer() -> None:
+    loader = threaded(num_threads=8, buffer_size=3)
+    adapter = adapter_for(loader)
+    again = adapter.reconfigured(loader, {"num_threads": 2, "buffer_size": 5})
+    assert dict(adapter.tunable(loader)) == {"num_threads": 8, "buffer_size": 3}
+    assert dict(adapter.tunable(again)) == {"num_threads": 2, "buffer_size": 5}
+    served = [[batch["names"] for batch in adapter.epoch(each)] for each in (loader, again)]
+    assert served[0] == served[1]
+    assert len(served[0]) == 5
+
+
+@NEVER_RUN
+def test_a_pipeline_cannot_be_made_again() -> None:
+    loader = pipeline()
+    adapter = adapter_for(loader)
+    assert adapter.tunable(loader) == {}
+    with pytest.raises(UsageError, match="only where it is made"):
+        adapter.reconfigured(loader, {"num_threads": 2})

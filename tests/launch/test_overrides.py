@@ -78,10 +78,21 @@ def test_an_evaluation_is_known_by_its_function(tmp_path: Path) -> None:
     assert noted(folder) == {"rank0.jsonl": {"timeout": 3}, "rank0-validation.jsonl": None}
 
 
-def test_what_a_loader_does_not_take(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_threads": 2}, "this DataLoader has no num_threads that can be changed"),
+        (
+            {"prefetch_factor": 4},
+            "DataLoader does not take prefetch_factor=4: prefetch_factor option could only be",
+        ),
+    ],
+)
+def test_what_a_loader_does_not_take(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     """It raises before the first batch, and again if the program goes on."""
-    message = "DataLoader does not take prefetch_factor=4: prefetch_factor option could only be"
-    folder = install(output=tmp_path / "logs", settings={"prefetch_factor": 4})
+    folder = install(output=tmp_path / "logs", settings=settings)
     loader = made()
     for _ in range(2):
         with pytest.raises(UsageError, match=message):
@@ -117,7 +128,7 @@ def test_words_that_are_no_settings(words: list[str], message: str) -> None:
     [
         ({"validation.num_workers": -1}, "num_workers is -1; expected a whole number, 0 or more"),
         ({"num_wrkers": 2}, "has the setting num_wrkers; did you mean num_workers?"),
-        ({"validation.foo": 1}, "has the setting foo; expected one of num_workers, batch_size"),
+        ({"validation.foo": 1}, "has the setting foo; expected one of num_workers, num_threads"),
         ({"batch_size": 4}, "batch_size=4 changes the samples of a batch, or their order; if"),
         ({"validation.in_order": False}, "in_order=False changes the samples of a batch"),
         ({"multiprocessing_context": object()}, "expected a number, text, True, False or None"),
