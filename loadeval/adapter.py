@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from itertools import repeat
@@ -105,6 +105,8 @@ class Watch:
     Attributes:
         classes: by module, the classes whose `__iter__` begins an epoch, also in their subclasses.
             By default all classes that the registered package defines and its module has.
+        methods: other methods of these classes that begin an epoch, and what makes the loader that
+            stands for a call: it is called with the object and a function that makes the iterator.
         inside: packages that iterate such loaders within other loaders, which begins no epoch.
         outside: packages with loaders that iterate one of these and pass its batches on, so that
             the inner one is measured.
@@ -113,6 +115,9 @@ class Watch:
     """
 
     classes: Mapping[str, tuple[str, ...]] | None = None
+    methods: Mapping[str, Callable[[Any, Callable[[], Iterator[Any]]], Any]] = field(
+        default_factory=dict
+    )
     inside: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
     evaluations: tuple[tuple[str, str], ...] = ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -127,6 +127,20 @@ class RayDataAdapter(IterableAdapter):
         return super().nbytes(batch)
 
 
+class CallOfIter:
+    """An epoch that `dataset.iter()` begins, in batches."""
+
+    def __init__(self, dataset: Any, make: Callable[[], Iterator[Any]]) -> None:
+        self.dataset, self.make = dataset, make
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.make()
+
+
+# The name by which the adapter for datasets, and readers of the log, know it.
+CallOfIter.__module__, CallOfIter.__qualname__ = "datasets", "Dataset.iter"
+
+
 class DatasetsAdapter(OtherAdapter):
     """Hugging Face's datasets, without a DataLoader."""
 
@@ -135,19 +149,29 @@ class DatasetsAdapter(OtherAdapter):
             "datasets.arrow_dataset": ("Dataset",),
             "datasets.iterable_dataset": ("IterableDataset",),
         },
+        methods={"iter": CallOfIter},
         inside=("datasets",),
     )
     distributions = ("datasets",)
+    _gives_batches = False
 
     def _known(self, loader: Any) -> dict[str, Any]:
-        columns = (loader.features or {}).values()
+        dataset = getattr(loader, "dataset", loader)
+        self._gives_batches = dataset is not loader
+        columns = () if self._gives_batches else (dataset.features or {}).values()
         is_row = any(type(column).__name__ not in LISTS for column in columns)
         known: dict[str, Any] = {"batch_size": 1 if is_row else None}
-        if not hasattr(loader, "set_epoch"):
+        if not hasattr(dataset, "set_epoch"):
             return {**known, **IN_THIS_PROCESS}
         with suppress(RuntimeError):  # of lists of several lengths
-            known["shards"] = getattr(loader, "num_shards", None)
+            known["shards"] = getattr(dataset, "num_shards", None)
         return known
+
+    def samples(self, batch: Any) -> int | None:
+        """1 of a row, the length of the columns of a batch; None where it may be either."""
+        if not self._gives_batches:
+            return self._batch_size
+        return len(next(iter(batch.values())) if isinstance(batch, dict) else batch)
 
 
 class WebDatasetAdapter(OtherAdapter):

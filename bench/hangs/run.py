@@ -40,7 +40,7 @@ SAID: dict[str, tuple[str, ...]] = {
         r"call +recvfrom of socket:\[\d+\] connected to 127.0.0.1:\d+",
         r"behind it +worker 1 done, waiting",
     ),
-    "stuck_fifo": (NOT_ANSWERED, OF_SAMPLE, at("Files.__getitem__"), r"call +openat"),
+    "stuck_fifo": (NOT_ANSWERED, OF_SAMPLE, at("Files.__getitem__"), r"call +openat of .*9.bin"),
     "forked_lock": (
         f"{WORKER} waits for a lock that was held when it was forked",
         *(at("Logged.__getitem__"), at("Handler.acquire", "logging/__init__.py")),

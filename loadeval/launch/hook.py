@@ -72,7 +72,7 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
     if adapter is None:
         watch = state.watched[name]
         for loader in (watch.classes or {}).get(name, ()):
-            _patch_loader(getattr(module, loader))
+            _patch_loader(getattr(module, loader), watch)
         return []
     watch = getattr(resolve_name(adapter), "watch", Watch())
     state.watched[name] = watch
@@ -81,7 +81,7 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
             # A class that it imports from elsewhere, such as deque, is not its own loader.
             is_own = f"{kind.__module__}.".startswith(f"{name}.")
             if is_own and callable(vars(kind).get("__iter__")):
-                _patch_loader(kind)
+                _patch_loader(kind, watch)
     declared = list(watch.classes or ())
     state.watched |= dict.fromkeys(declared, watch)
     return declared
@@ -115,7 +115,7 @@ def remove(one: OneLoader) -> None:
     _restore()
 
 
-def _patch_loader(kind: type) -> None:
+def _patch_loader(kind: type, watch: Watch) -> None:
     """Patch `kind`, its subclasses, and those that are defined later."""
     _patch_class(kind)
     original = vars(kind).get("__init_subclass__")
@@ -133,6 +133,8 @@ def _patch_loader(kind: type) -> None:
     for subclass in below:
         _patch_class(subclass)
         below += type.__subclasses__(subclass)
+    for method, loader_for in watch.methods.items():
+        _replace(kind, method, _measured(kind, method, vars(kind)[method], loader_for))
 
 
 def _patch_class(kind: type) -> None:
@@ -140,7 +142,7 @@ def _patch_class(kind: type) -> None:
     is_outside = kind.__module__.startswith(tuple(state.declared("outside")))
     if not callable(original) or is_outside:
         return
-    _replace(kind, "__iter__", _measured(kind, original))
+    _replace(kind, "__iter__", _measured(kind, "__iter__", original))
     # A program's own constructor may warn of the line that calls it.
     if isinstance(make, FunctionType) and is_library(make.__code__.co_filename):
         _replace(kind, "__init__", _noted(make))
@@ -170,14 +172,16 @@ def _restore() -> None:
     state.replaced.clear()
 
 
-def _measured(kind: type, original: Method) -> Method:
-    """The `__iter__` of `kind`, measured."""
+def _measured(
+    kind: type, name: str, original: Method, loader_for: Callable[[Any, Method], Any] | None = None
+) -> Method:
+    """A method of `kind` that begins an epoch, measured; `loader_for` as in Watch.methods."""
 
     @wraps(original)
     def begin(self: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
         make = partial(original, self, *arguments, **options)
         # A subclass that calls this by super() is measured once, by its own method.
-        if next(base for base in type(self).__mro__ if "__iter__" in vars(base)) is not kind:
+        if next(base for base in type(self).__mro__ if name in vars(base)) is not kind:
             return make()
         callers = _callers(sys._getframe(1))  # noqa: SLF001 - nothing else shows the caller
         if "inside" in callers:  # what a loader asks for is no epoch of the training
@@ -187,7 +191,8 @@ def _measured(kind: type, original: Method) -> Method:
                 return one.epoch(self, make)
         session, epoch = _session(), None
         if session is not None:
-            epoch = session.epoch(self, make, evaluates="evaluations" in callers)
+            loader = self if loader_for is None else loader_for(self, make)
+            epoch = session.epoch(loader, make, evaluates="evaluations" in callers)
         return make() if epoch is None else epoch
 
     return begin

@@ -51,7 +51,10 @@ OF_NO_FILE = frozenset(
         "waitid"
     ).split()
 )
-"""The first argument of most others is the number of an open file."""
+"""The first argument of any other is the number of an open file."""
+OF_A_PATH = {"open": 0, "stat": 0, "openat": 1, "newfstatat": 1, "statx": 1}
+"""Which argument of these has the address of a path."""
+LONGEST_PATH = 4096
 PRIVATE = 128
 """The bit of a futex that only threads of one process wait for."""
 SHARED = "a lock of several processes"
@@ -76,9 +79,9 @@ class ThreadFigures:
 
     `state` is the kernel's letter: R running or runnable, S asleep, D asleep in a disk's or a
     network file system's call, T stopped. `wchan` is the kernel's function that it sleeps in, and
-    `call` the system call, by its number where it is none of CALLS. `path` is what that is of: an
-    open file, `pipe:[123]`, `socket:[123] connected to 10.0.0.1:80`, or of a futex SHARED. It went
-    to sleep so many times so far; so long it was on a CPU, and runnable without one.
+    `call` the system call, by its number where it is none of CALLS. `path` is what that is of: a
+    path, `pipe:[123]`, `socket:[123] connected to 10.0.0.1:80`, or of a futex SHARED. It went to
+    sleep so many times so far; so long it was on a CPU, and runnable without one.
     """
 
     tid: int
@@ -260,6 +263,11 @@ def _system_call(pid: int, words: list[str]) -> tuple[str | None, str | None]:
         arguments = [int(argument, 16) for argument in words[1:7]]
         if name == "futex":
             path = None if arguments[1] & PRIVATE else SHARED
+        elif name in OF_A_PATH:  # it stands in the memory of the process
+            with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as file:
+                file.seek(arguments[OF_A_PATH[name]])
+                text = file.read(LONGEST_PATH).partition(b"\0")[0]
+            path = text.decode(errors="replace") or None
         elif name not in {words[0], *OF_NO_FILE}:
             path = str(Path(f"/proc/{pid}/fd/{arguments[0]}").readlink())
             if path.startswith("socket:"):

@@ -15,10 +15,11 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from loadeval import IterableAdapter, UsageError, read_run
 from loadeval.adapter import adapter_for
+from tests.dali_loaders import iterator, trained
 from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
@@ -185,6 +186,14 @@ def test_workers_that_run_are_not_replaced() -> None:
     assert "has begun an epoch" in refused(loader, {"num_workers": 2})
 
 
+def test_an_iterator_of_dali_has_other_threads(dali_pipeline: Callable[..., Any]) -> None:
+    """And serves the same, also after a reset that the program asks for."""
+    expected = trained(iterator(dali_pipeline()))
+    loader = reconfigure(iterator(dali_pipeline()), num_threads=3)
+    assert adapter_for(loader).tunable(loader)["num_threads"] == 3
+    assert trained(loader) == expected
+
+
 def test_a_loader_of_spdl_has_other_threads() -> None:
     loader: Any = SPDLLoader(range(12), batch_size=4, num_threads=1)
     reconfigure(loader, num_threads=2, buffer_size=5)
@@ -192,11 +201,15 @@ def test_a_loader_of_spdl_has_other_threads() -> None:
     assert sorted(map(sorted, loader)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 
-def test_install_gives_them_to_loaders_of_other_libraries(tmp_path: Path) -> None:
+@pytest.mark.parametrize("library", ["dali", "spdl"])
+def test_install_gives_them_to_loaders_of_other_libraries(
+    library: str, tmp_path: Path, dali_pipeline: Callable[..., Any]
+) -> None:
     """They serve the same batches, and the log says so."""
 
     def epoch() -> tuple[list[str], int | None]:
         loader: Any = SPDLLoader(range(12), batch_size=4, num_threads=1)
+        loader = iterator(dali_pipeline()) if library == "dali" else loader
         return [str(batch) for batch in loader], adapter_for(loader).describe(loader).workers
 
     batches, workers = epoch()
@@ -240,7 +253,7 @@ class ReaderAdapter(IterableAdapter):
 def test_what_an_adapter_makes_again_takes_the_loaders_place() -> None:
     """The loader keeps what its program has put into it. The other one stays, and as it was.
 
-    It might close what both read from.
+    It would close what both read from, as DALI's Pipeline does.
     """
     loader: Any = Reader()
     loader.note = "mine"

@@ -80,12 +80,15 @@ def spdl() -> None:
 
 
 def datasets() -> None:
-    """A dataset of batches."""
+    """iter() of a dataset whose rows were looked at before."""
     from datasets import Dataset  # type: ignore[import-untyped]
 
-    dataset = Dataset.from_dict({"x": data().tolist()}).batch(BATCH_SIZE).with_format("torch")
+    dataset = Dataset.from_dict({"x": data().tolist()}).with_format("torch")
+    for row in dataset:
+        if row["x"].shape != (4,):
+            raise ValueError(row)
     for _ in range(EPOCHS):
-        train(batch["x"] for batch in dataset)
+        train(batch["x"] for batch in dataset.iter(batch_size=BATCH_SIZE))
 
 
 def grain() -> None:

@@ -18,6 +18,7 @@ from loadeval.probes.stacks import NOT_PERMITTED, StacksError, py_spy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.probes.conftest import Child
 
@@ -79,6 +80,18 @@ def test_what_it_waits_in_with_its_variables_and_connections() -> None:
     assert (look.others, look.killed) == ((), ())
     assert main.tid == pid
     assert (main.sleeps or 0) > 0
+
+
+def test_the_path_that_it_opens(tmp_path: Path) -> None:
+    """It is in the memory of the process."""
+    path = tmp_path / "named pipe"
+    os.mkfifo(path)
+    with waiting(f"open({str(path)!r})") as pid:
+        look = look_at(pid)
+    assert look is not None
+    assert look.training.main is not None
+    main = look.training.main
+    assert (main.call, main.path) == ("openat", str(path))
 
 
 @pytest.mark.parametrize(("kind", "path"), [("multiprocessing", SHARED), ("threading", None)])

@@ -30,7 +30,7 @@ from loadeval_adapters.torch_trace.channel import (
 from loadeval_adapters.torch_trace.worker import BEGIN_UNPICKLING, Tracer, WorkerInit
 
 Measured = StageTimes | WorkerStart | CodeSamples
-Note = Callable[[StageNote], object]
+Note = Callable[[StageNote | str], object]
 Pins = dict[int, tuple[int, int, int | None]]
 """Start and end of getting a batch, and nanoseconds of pinning it, by torch's number of it."""
 NOT_TORCHS = "the loader has an iterator of its own kind, into which loadeval cannot look"
@@ -200,7 +200,7 @@ class WatchedIterator:
 
     def _fail(self, why: str) -> None:
         """Stop looking, and say why."""
-        self._note(StageNote(f"the loader is not looked into any more ({why})"))
+        self._note(f"the loader is not looked into any more ({why})")
         self.close()
 
     def take(self) -> list[Measured]:
@@ -220,7 +220,7 @@ class InTraining(WatchedIterator):
         self._tracer = tracer = Tracer(
             iterator._dataset,  # noqa: SLF001 - what it fetches from
             "the loader",
-            lambda message: self._note(StageNote(message)),
+            self._note,
             in_training=True,
         )
         weakref.finalize(iterator, tracer.close).atexit = False
@@ -277,23 +277,21 @@ class WithWorkers(WatchedIterator):
         self._first: Epoch | None = None
         self._starting = {"start_ns": 0, "starting_ns": 0}
         self._not_started = set(range(channel.workers))
-        self._sent: dict[int, dict[str, int]] = {}
+        self._sent: list[dict[str, int]] = []
         self._received: dict[int, Record] = {}
-        self._pins_of_queue: dict[int, Pins] = {}
+        self._pins: Pins = {}
 
     @contextmanager
     def starting(self, loader: Any, *, counts_calls: bool) -> Generator[None]:
         """While an iterator is made, give functions of ours to workers and the pinning thread."""
         kind: Any = dataloader._BaseDataLoaderIter  # noqa: SLF001 - there is no public name
         pinning: Any = pin_memory
-        thread = threading.get_ident()
         with _lock:
             user, dump = loader.worker_init_fn, reduction.dump
             loop, next_index = pinning._pin_memory_loop, kind._next_index  # noqa: SLF001 - torch has no public names
 
             def _next_index(iterator: Any) -> Any:
-                is_ours = threading.get_ident() == thread
-                return self._draw(next_index, iterator) if is_ours else next_index(iterator)
+                return self._draw(next_index, iterator)
 
             ours = WorkerInit(user, self._channel, counts_calls=counts_calls)
             vars(loader)["worker_init_fn"] = ours  # past a __setattr__ that notes what is set
@@ -313,7 +311,6 @@ class WithWorkers(WatchedIterator):
         """What the pinning thread runs, `loop`, timed by the queues on both sides of it."""
 
         def timed_loop(incoming: Any, outgoing: Any, *args: Any) -> None:
-            pins = self._pins_of_queue.setdefault(id(incoming), {})
             start_ns = end_ns = 0
 
             def get(*args: Any, **kwargs: Any) -> Any:
@@ -325,8 +322,8 @@ class WithWorkers(WatchedIterator):
 
             def put(item: Any, *args: Any, **kwargs: Any) -> Any:
                 if type(item[0]) is int:
-                    pins[item[0]] = start_ns, end_ns, perf_counter_ns() - end_ns
-                    pins.pop(item[0] - MOST_PINNED, None)
+                    self._pins[item[0]] = start_ns, end_ns, perf_counter_ns() - end_ns
+                    self._pins.pop(item[0] - MOST_PINNED, None)
                 return outgoing.put(item, *args, **kwargs)
 
             loop(SimpleNamespace(get=get), SimpleNamespace(put=put), *args)
@@ -339,10 +336,6 @@ class WithWorkers(WatchedIterator):
         self._hook("_try_put_index", self._draw)
         self._hook("_try_get_data", self._get)
         self._in_order = getattr(iterator, "_in_order", True)  # since torch 2.6
-        processes = enumerate(iterator._workers)  # noqa: SLF001 - there is no other way in
-        self._sent = {worker: self._sent.get(id(process), {}) for worker, process in processes}
-        of_queue = id(getattr(iterator, "_worker_result_queue", None))
-        self._pins = self._pins_of_queue.setdefault(of_queue, {})
         vars(iterator).update(self._hooks)
         self._looks = True
 
@@ -399,21 +392,22 @@ class WithWorkers(WatchedIterator):
         for worker in range(channel.workers):
             told = channel.take(channel.of_worker(worker)) or {"notes": []}
             for message in told["notes"]:
-                self._note(StageNote(message))
+                self._note(message)
             if "start" in told and worker in self._not_started:
                 self._not_started.remove(worker)
-                start = {**self._starting, **told["start"], **self._sent[worker]}
+                start = {**self._starting, **told["start"]}
+                if self._sent:
+                    start |= self._sent[worker]
                 taken.append(WorkerStart(epoch.number, worker, **start))
         return taken
 
 
 def timed_dump(
-    dump: Callable[..., None], ours: WorkerInit, sent_to: dict[int, dict[str, int]]
+    dump: Callable[..., None], ours: WorkerInit, sent_to: list[dict[str, int]]
 ) -> Callable[..., None]:
     """Wrap the `dump` with which multiprocessing pickles the processes that it starts.
 
-    `sent_to` gets columns of WorkerStart, by the identity of each process that has `ours` among its
-    arguments.
+    `sent_to` gets columns of WorkerStart of each process that has `ours` among its arguments.
     """
 
     def timed(sent: Any, file: Any, *args: Any, **kwargs: Any) -> None:
@@ -425,7 +419,7 @@ def timed_dump(
         dump(sent, file, *args, **kwargs)
         took_ns, sent_bytes = perf_counter_ns() - start_ns, file.tell() - start
         took = {"pickling_start_ns": start_ns, "pickling_ns": took_ns, "sent_bytes": sent_bytes}
-        sent_to[id(sent)] = took
+        sent_to.append(took)
 
     return timed
 
