@@ -98,7 +98,7 @@ def test_a_window_is_looked_at_by_itself(tmp_path: Path) -> None:
     assert "Training waited for batches 0.0% of the time" in run(log, "--between", "0", "0.4s")[1]
     assert "Training waited for batches 75.0% of the time" in run(log, "--between", "1s", "9")[1]
     assert "no batch between 100s and 200s" in refused(log, "--between", "100s", "200s")
-    assert "ends before it begins" in refused(log, "--between", "2s", "1s")
+    assert "no batch between 2s and 1s" in refused(log, "--between", "2s", "1s")
     assert "'soon' is no time; expected seconds" in refused(log, "--between", "soon", "2s")
 
 
