@@ -166,5 +166,5 @@ def test_a_folder_is_measured(folder: str, tmp_path: Path) -> None:
     assert all(each["gap"]["speedup"] for each in comparison["backends"].values())
     assert all(comparison["memory_bytes"].values())
     assert document["pixels_differ"]["spdl"] == 0
-    assert document["code"] == recipe_code(document["fastest"], 128, 112)
+    assert document["fastest"] in RECIPES
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
