@@ -767,9 +767,6 @@ def settings(r: Result) -> Section:
         "usable CPUs": header.environment.get("cpus_usable"),
         "host": header.environment.get("host"),
     }
-    if loader.overrides:
-        changed = ", ".join(f"{name}={value!r}" for name, value in loader.overrides.items())
-        known["in place of the program's"] = changed
     facts = [(label, str(value)) for label, value in known.items() if value is not None]
     return _section("what was measured", Facts(facts))
 
