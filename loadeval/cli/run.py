@@ -254,9 +254,8 @@ def loaders_table(loaders: Sequence[tuple[LoaderRecord, Run]]) -> Table:
     """What each loader served, and how many optimizer steps were made of it."""
     rows: list[tuple[str, ...]] = []
     for record, run in loaders:
-        steps = "none seen" if record.role == "training" else ""
+        steps = f"{record.optimizer_steps:,}"
         if record.optimizer_steps:
-            steps = f"{record.optimizer_steps:,}"
             each, samples = run.batches / record.optimizer_steps, run.steps.samples
             is_whole = round(each) >= 1 and abs(each - round(each)) < NEARLY_WHOLE
             if is_whole and (samples >= 0).all():
