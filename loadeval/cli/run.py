@@ -17,7 +17,7 @@ from loadeval.cli.console import Command, errors_printed, say, shown_path
 from loadeval.cli.hangs import HangTeller
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.run import Run
-from loadeval.errors import LoadevalError, in_words
+from loadeval.errors import in_words
 from loadeval.launch.command import CannotStartError, end_like, name_of, remove_marks, why_nothing
 from loadeval.launch.command import run as run_command
 from loadeval.launch.folder import loaders_in, new_folder, trainings_in
@@ -178,8 +178,6 @@ def measure(
     code = 0 if ended.was_stopped else ended.code
     try:
         tell(settings, folder, code)
-    except LoadevalError as error:
-        say(f"loadeval: {printable(error)}")
     except SystemExit:  # of rich, where nobody reads stderr any more
         end_like(code)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the command has ended as it has
@@ -190,11 +188,8 @@ def measure(
 def tell(settings: RunSettings, folder: Path, code: int) -> None:
     """Print what the logs in `folder` say of a command that ended with `code`.
 
-    Raises LoadevalError if one cannot be read.
+    Raises LoadevalError if one cannot be read, OSError if the folder is gone.
     """
-    if not folder.exists():
-        say(f"loadeval: there is no report: {folder} was removed while the program ran")
-        return
     why, place = why_nothing(folder, code), Path(shown_path(folder))
     is_said = code == 1 and (folder / REFUSED_MARK).exists()  # in the program's last line
     loaders = loaders_in(folder)
