@@ -96,7 +96,7 @@ FINDINGS = (
     FindingText(
         "slow transform",
         "shrink takes 54.2% of loading a batch: 747 us a call, 32 calls a batch.",
-        share(0.36, 0.33, 0.39),
+        share(0.36),
         f"{FOLDER}/train/run.py:126 __getitem__ > shrink",
         ["make shrink twice as fast: smaller inputs, or a faster library", "num_workers=3"],
         [("share of loading a batch", share(0.542)), ("a call", ms(0.747))],
