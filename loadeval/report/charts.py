@@ -499,32 +499,28 @@ def _lanes(axes: Axes, lanes: Sequence[int], batches: Columns, steps: Columns) -
 def worker_curve(figure: Figure | SubFigure, chart: Chart) -> float:
     """Throughput by number of workers: measured, and predicted with its range.
 
-    `measured` and `predicted` have `workers`, `value`, `low` and `high`.
+    `measured` and `predicted` have `workers` and `rate`, an estimate.
     """
-    height, tables = 270.0 + LEGEND + BELOW, chart.tables
+    height, color = 270.0 + LEGEND + BELOW, LIGHT["waiting"]
     (axes,) = _axes(figure, height)
-    predicted, measured, color = tables["predicted"], tables["measured"], LIGHT["waiting"]
-    ends = predicted.workers, predicted.low, predicted.high
-    axes.fill_between(*ends, color=color, alpha=0.22, lw=0, label="predicted range")
-    axes.plot(predicted.workers, predicted.value, color=color, ls=DASHED, lw=2)
-    axes.vlines(measured.workers, measured.low, measured.high, INK, linewidth=2)
     looks: dict[str, Look] = {
         "predicted": {"color": color, "markerfacecolor": PAPER, "mew": 2},
         "measured": {"color": LIGHT["real"]},
     }
     for kind, look in looks.items():
-        table = tables[kind]
-        (dots,) = axes.plot(
-            table.workers, table.value, "o", markersize=8, zorder=3, label=kind, **look
-        )
-        columns = (table[name].tolist() for name in ("workers", "value", "low", "high"))
-        titles = [
-            f"{counted(count, 'worker')}, {kind}: "
-            + worded(value, chart.unit)
-            + ("" if math.isnan(low + high) else f" [{low:,.0f}, {high:,.0f}]")
-            for count, value, low, high in zip(*columns, strict=True)
-        ]
-        _titled(dots, titles)
+        workers, rates = (chart.tables[kind][name].tolist() for name in ("workers", "rate"))
+        ends = np.array([(rate.value, rate.low, rate.high) for rate in rates], float)
+        value, low, high = ends.T
+        (dots,) = axes.plot(workers, value, "o", markersize=8, zorder=3, label=kind, **look)
+        points = zip(workers, rates, strict=True)
+        says = [f"{counted(at, 'worker')}, {kind}: {worded(of, chart.unit)}" for at, of in points]
+        _titled(dots, says)
+        if kind == "measured":
+            axes.vlines(workers, low, high, INK, linewidth=2)
+        else:
+            axes.plot(workers, value, color=color, ls=DASHED, lw=2)
+            area: Look = {"color": color, "alpha": 0.22, "lw": 0, "label": "predicted range"}
+            axes.fill_between(workers, low, high, **area)
     _legend(axes, axes.get_legend_handles_labels()[0])
     axes.set_xlabel("workers")
     axes.set_ylabel(drawable(chart.unit, LONGEST_LABEL))

@@ -261,15 +261,11 @@ def worker_curve() -> Chart:
         "Throughput by number of workers",
         "727 images/s were measured with 2 workers; from 5 on the training step is the limit.",
         {
-            "measured": Columns(
-                {"workers": [2], "value": [727.0], "low": [701.0], "high": [753.0]}
-            ),
+            "measured": Columns({"workers": [2], "rate": [Estimate(727.0, 701.0, 753.0)]}),
             "predicted": Columns(
                 {
                     "workers": workers,
-                    "value": predicted,
-                    "low": predicted * 0.9,
-                    "high": predicted * 1.08,
+                    "rate": [Estimate(rate, rate * 0.9, rate * 1.08) for rate in predicted],
                 }
             ),
         },
