@@ -239,11 +239,8 @@ def _how_sure_of_backends(
     """How the backends were measured, and what makes that mean less."""
     runs = {name: r.run for name, r in backends.items()}
     about = f"{counted(count, 'backend')} under one training step"
-    if took_turns(list(runs.values())):
-        rounds = next(iter(runs.values())).header.settings.get("rounds")
-        about += f", in turns, {rounds} rounds in random order"
-    elif len(runs) > 1:
-        about += ", in separate runs"
+    if len(runs) > 1:
+        about += ", in turns" if took_turns(list(runs.values())) else ", in separate runs"
     work = [f"The backends do not do equal work: {'; '.join(unequal)}."] if unequal else []
     own = {name: (*r.cautions, *r.run.notes) for name, r in backends.items()}
     missing = {

@@ -28,7 +28,7 @@ simplejpeg  2.00x [2.00x, 2.00x]  not measured
 pillow      4.00x [4.00x, 4.00x]  not measured
 
 how sure
-2 backends under one training step, in turns, 3 rounds in random order.
+2 backends under one training step, in turns.
 pillow, simplejpeg: The loader's prefetch depth is not known: if it prefetches, real blocks begin
 with a queue that ideal blocks have filled, and more time is lost than reported.
 
