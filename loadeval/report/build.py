@@ -296,7 +296,7 @@ def job_sections(job: Job, r: Result) -> list[Section]:
         priority=2,
     )
     ranked = sorted(job.ranks, key=lambda rank: (-(rank.cost_ns or 0.0), -(rank.wait_ns or 0.0)))
-    shown, left = ranked[:MOST_RANKS], len(ranked) - MOST_RANKS
+    shown = ranked[:MOST_RANKS]
     rows = _rows(
         shown,
         rank=str,
@@ -318,7 +318,6 @@ def job_sections(job: Job, r: Result) -> list[Section]:
     each_rank = _section(
         "each rank",
         Table(("rank", "host", "own wait", "last", "costs"), rows),
-        Text(f"and {left:,} more" if left > 0 else "", "note"),
         Text(means, "note"),
         Text(
             f"What is found, and inside the loader, is of rank {job.shown}, for which the others "
