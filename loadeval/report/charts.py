@@ -352,8 +352,7 @@ def waits(figure: Figure | SubFigure, chart: Chart) -> float:
     time_s = (
         (table.request_ns + table.wait_ns) / SECOND_NS if is_timed else np.arange(float(len(table)))
     )
-    heights = [250.0 + LEGEND, *[90.0 + LEGEND] * len(panels)]
-    heights = [*(height + BETWEEN for height in heights[:-1]), heights[-1] + BELOW]
+    heights = [250.0 + LEGEND + BELOW, *[90.0 + LEGEND + BETWEEN] * len(panels)]
     top, *below = _axes(figure, *heights, sharex=True)
     starts = table.batch == 0
     outlier = table.outlier.astype(np.bool_) & ~starts
