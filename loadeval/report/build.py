@@ -150,12 +150,18 @@ def change_sections(before: Result, now: Result) -> list[Section]:
         (f"{each.what}: {each.name.replace('_', ' ')}", str(each.before), str(each.now))
         for each in told.changes
     ]
+    unchanged = "Nothing changed that the logs tell of loader, versions and machine."
+    then, today = ({each.rule for each in r.diagnosis.findings} for r in (before, now))
+    found = {"No longer found": then - today, "Found now": today - then}
+    told_now = [f"{label}: {', '.join(sorted(names))}." for label, names in found.items() if names]
     head, *rest = sections(now)
     return [
         _section(
             told.headline,
             Table(("training", "before", "now", "now / before"), rows),
             Table(("changed", "before", "now"), changes),
+            Text("" if changes else unchanged),
+            *_texts(told_now),
             priority=1,
         ),
         _section("how sure", *_texts(told.cautions, "caution"), priority=5),
