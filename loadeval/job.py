@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import groupby
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -52,7 +53,9 @@ class Rank:
     """
 
     rank: int
+    path: Path | None
     host: str | None
+    batches: int
     wait_ns: float | None = None
     last_share: float | None = None
     cost_ns: float | None = None
@@ -113,7 +116,9 @@ def are_ranks(runs: Sequence[Run]) -> bool:
     )
 
 
-def job_of(runs: Iterable[Run], full: Callable[[Run], Run] = lambda run: run) -> Job:
+def job_of(
+    runs: Iterable[Run], full: Callable[[Run], Run] = lambda run: run, name: str | None = None
+) -> Job:
     """Two ranks or more, as `are_ranks` tells, as one job.
 
     `runs` may lack all but their batches, events and ends: `full` gives one of them as a whole. A
@@ -173,10 +178,16 @@ def job_of(runs: Iterable[Run], full: Callable[[Run], Run] = lambda run: run) ->
     behind = np.bincount(last, beyond_ns, len(ranks)).argmax()
     shown = _aligned(full(kept[behind]), common)
     return Job(
-        run=_as_one(shown, every, shown.steps.replace(**columns)),
+        run=_as_one(shown, every, shown.steps.replace(**columns), name),
         shown=_rank(shown),
         ranks=tuple(
-            Rank(_rank(each), each.header.environment.get("host"), *figures.get(_rank(each), ()))
+            Rank(
+                _rank(each),
+                each.path,
+                each.header.environment.get("host"),
+                each.batches,
+                *figures.get(_rank(each), ()),
+            )
             for each in every
         ),
         steps=len(last),
@@ -200,7 +211,7 @@ def _aligned(run: Run, common: Column) -> Run:
     return run if rows.all() else replace(run, steps=run.steps.take(rows))
 
 
-def _as_one(shown: Run, every: Sequence[Run], steps: Columns) -> Run:
+def _as_one(shown: Run, every: Sequence[Run], steps: Columns, name: str | None) -> Run:
     """The rank `shown` with the job's steps, and with what happened on any rank, told once."""
     place, longest = shown.header.environment, dict[int, int]()
     events = defaultdict[tuple[Any, str], list[tuple[int, int]]](list)
@@ -223,7 +234,7 @@ def _as_one(shown: Run, every: Sequence[Run], steps: Columns) -> Run:
         shown,
         header=change(
             shown.header,
-            name=f"{len(every)} ranks",
+            name=name or f"{len(every)} ranks",
             environment={key: place[key] for key in place if key not in {"rank", "host"}},
         ),
         steps=steps,

@@ -250,7 +250,7 @@ def training(
             "one for each rank; give those to look at by name"
         )
     ranks = [cut(rank, between) for rank in ranks]
-    job = job_of(ranks, lambda rank: cut(read_whole(rank), between))
+    job = job_of(ranks, lambda rank: cut(read_whole(rank), between), folder.name)
     return job.run, job
 
 
