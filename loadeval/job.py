@@ -47,9 +47,10 @@ FURTHEST_APART = 1.02
 class Rank:
     """One rank; times are in nanoseconds per batch, over the job's measured batches.
 
-    `wait_ns` is its own wait. It was the last in `last_share` of the batches for which some rank
-    waited; without its longer waits the job would save `cost_ns`. A rank that ended early has no
-    figures.
+    `wait_ns` is its own wait, `wait_share` that as a share of the job's iteration, and
+    `waited_for_ns` how long it waited inside of its step for ranks that waited longer for their
+    batches. It was the last in `last_share` of the batches for which some rank waited; without its
+    longer waits the job would save `cost_ns`. A rank that ended early has no figures.
     """
 
     rank: int
@@ -57,6 +58,8 @@ class Rank:
     host: str | None
     batches: int
     wait_ns: float | None = None
+    wait_share: float | None = None
+    waited_for_ns: float | None = None
     last_share: float | None = None
     cost_ns: float | None = None
 
@@ -168,9 +171,9 @@ def job_of(
     times_last = np.bincount(last, longest_ns > LEAST_SHARE * iteration_ns, len(ranks))
     of_others_ns = np.where(np.arange(len(ranks))[:, None] == last, 0, waits_ns).max(0)
     costs_ns = np.bincount(last, longest_ns - of_others_ns, len(ranks))
-    last_shares = times_last / max(times_last.sum(), 1)
-    columns_of_ranks = waits_ns.sum(1) / count, last_shares, costs_ns / count
-    of_ranks = np.stack(columns_of_ranks, 1).tolist() if len(last) else ()
+    own_ns, last_shares = waits_ns.sum(1) / count, times_last / max(times_last.sum(), 1)
+    shares = own_ns / (iteration_ns or 1.0), wait_ns - own_ns, last_shares, costs_ns / count
+    of_ranks = np.stack([own_ns, *shares], 1).tolist() if len(last) else ()
     figures = dict(zip(map(_rank, ranks), of_ranks, strict=False))
 
     middle = (len(ranks) - 1) // 2

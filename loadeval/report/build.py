@@ -308,6 +308,8 @@ def job_sections(job: Job, r: Result) -> list[Section]:
         rank=str,
         host=lambda host: host or "not known",
         wait_ns=_ns,
+        wait_share=_part,
+        waited_for_ns=_ns,
         last_share=_part,
         cost_ns=_ns,
     )
@@ -318,12 +320,13 @@ def job_sections(job: Job, r: Result) -> list[Section]:
     ]
     says = "The mean wait of each rank for its batches, those that cost the job most first"
     means = (
-        "Last: the share of the batches that some rank waits for in which it waits longest. Costs: "
-        "what the job would save if this rank alone waited no longer than the others."
+        "For others: how long its step waits for ranks that waited longer. Last: the share of the "
+        "batches that some rank waits for in which it waits longest. Costs: what the job would "
+        "save if this rank alone waited no longer than the others."
     )
     each_rank = _section(
         "each rank",
-        Table(("rank", "host", "own wait", "last", "costs"), rows),
+        Table(("rank", "host", "own wait", "of the time", "for others", "last", "costs"), rows),
         Text(means, "note"),
         Text(
             f"What is found, and inside the loader, is of rank {job.shown}, for which the others "
