@@ -131,7 +131,7 @@ class Backends(TypedDict):
 
 
 class Recipes(TypedDict):
-    """Recipes under one step: the `fastest`, and its `code`; None where none was measured.
+    """Recipes under one step, and the `fastest`; None where none was measured.
 
     `pixels_differ` is the mean difference from the pixels of the reference, of 255 levels, and
     `left_out` says which recipes were not tried, and why.
@@ -141,7 +141,6 @@ class Recipes(TypedDict):
     comparison: Backends
     pixels_differ: Mapping[str, float]
     left_out: Sequence[str]
-    code: str | None
 
 
 class Checkup(TypedDict):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import groupby
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -46,14 +47,19 @@ FURTHEST_APART = 1.02
 class Rank:
     """One rank; times are in nanoseconds per batch, over the job's measured batches.
 
-    `wait_ns` is its own wait. It was the last in `last_share` of the batches for which some rank
-    waited; without its longer waits the job would save `cost_ns`. A rank that ended early has no
-    figures.
+    `wait_ns` is its own wait, `wait_share` that as a share of the job's iteration, and
+    `waited_for_ns` how long it waited inside of its step for ranks that waited longer for their
+    batches. It was the last in `last_share` of the batches for which some rank waited; without its
+    longer waits the job would save `cost_ns`. A rank that ended early has no figures.
     """
 
     rank: int
+    path: Path | None
     host: str | None
+    batches: int
     wait_ns: float | None = None
+    wait_share: float | None = None
+    waited_for_ns: float | None = None
     last_share: float | None = None
     cost_ns: float | None = None
 
@@ -113,7 +119,9 @@ def are_ranks(runs: Sequence[Run]) -> bool:
     )
 
 
-def job_of(runs: Iterable[Run], full: Callable[[Run], Run] = lambda run: run) -> Job:
+def job_of(
+    runs: Iterable[Run], full: Callable[[Run], Run] = lambda run: run, name: str | None = None
+) -> Job:
     """Two ranks or more, as `are_ranks` tells, as one job.
 
     `runs` may lack all but their batches, events and ends: `full` gives one of them as a whole. A
@@ -163,9 +171,9 @@ def job_of(runs: Iterable[Run], full: Callable[[Run], Run] = lambda run: run) ->
     times_last = np.bincount(last, longest_ns > LEAST_SHARE * iteration_ns, len(ranks))
     of_others_ns = np.where(np.arange(len(ranks))[:, None] == last, 0, waits_ns).max(0)
     costs_ns = np.bincount(last, longest_ns - of_others_ns, len(ranks))
-    last_shares = times_last / max(times_last.sum(), 1)
-    columns_of_ranks = waits_ns.sum(1) / count, last_shares, costs_ns / count
-    of_ranks = np.stack(columns_of_ranks, 1).tolist() if len(last) else ()
+    own_ns, last_shares = waits_ns.sum(1) / count, times_last / max(times_last.sum(), 1)
+    shares = own_ns / (iteration_ns or 1.0), wait_ns - own_ns, last_shares, costs_ns / count
+    of_ranks = np.stack([own_ns, *shares], 1).tolist() if len(last) else ()
     figures = dict(zip(map(_rank, ranks), of_ranks, strict=False))
 
     middle = (len(ranks) - 1) // 2
@@ -173,10 +181,16 @@ def job_of(runs: Iterable[Run], full: Callable[[Run], Run] = lambda run: run) ->
     behind = np.bincount(last, beyond_ns, len(ranks)).argmax()
     shown = _aligned(full(kept[behind]), common)
     return Job(
-        run=_as_one(shown, every, shown.steps.replace(**columns)),
+        run=_as_one(shown, every, shown.steps.replace(**columns), name),
         shown=_rank(shown),
         ranks=tuple(
-            Rank(_rank(each), each.header.environment.get("host"), *figures.get(_rank(each), ()))
+            Rank(
+                _rank(each),
+                each.path,
+                each.header.environment.get("host"),
+                each.batches,
+                *figures.get(_rank(each), ()),
+            )
             for each in every
         ),
         steps=len(last),
@@ -200,7 +214,7 @@ def _aligned(run: Run, common: Column) -> Run:
     return run if rows.all() else replace(run, steps=run.steps.take(rows))
 
 
-def _as_one(shown: Run, every: Sequence[Run], steps: Columns) -> Run:
+def _as_one(shown: Run, every: Sequence[Run], steps: Columns, name: str | None) -> Run:
     """The rank `shown` with the job's steps, and with what happened on any rank, told once."""
     place, longest = shown.header.environment, dict[int, int]()
     events = defaultdict[tuple[Any, str], list[tuple[int, int]]](list)
@@ -223,7 +237,7 @@ def _as_one(shown: Run, every: Sequence[Run], steps: Columns) -> Run:
         shown,
         header=change(
             shown.header,
-            name=f"{len(every)} ranks",
+            name=name or f"{len(every)} ranks",
             environment={key: place[key] for key in place if key not in {"rank", "host"}},
         ),
         steps=steps,

@@ -222,8 +222,6 @@ def _tracker_for(track: TrackerName | Log) -> tuple[str, Tracker]:
     try:
         import_module(track)
     except ModuleNotFoundError as error:
-        if error.name != track:
-            raise
         raise UsageError(
             f"track={track!r} needs the package {track}, which is not installed; install it with: "
             f"pip install {track}"

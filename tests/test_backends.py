@@ -43,7 +43,7 @@ fast is 2.00x [2.00x, 2.00x] as fast as small.
 Caution: broken failed: OSError: the disk went away
 
 how sure
-5 backends under one training step, in turns, 3 rounds in random order.
+5 backends under one training step, in turns.
 Caution: The backends do not do equal work: small: batch 0 is (2, 3, 2, 2) uint8
          where slow has (4, 3, 2, 2) uint8; small: batch 0 has 2 samples where
          slow has 4.

@@ -12,7 +12,7 @@ from loadeval.cli import console
 from loadeval.estimate.before_after import before_after
 from loadeval.estimate.verdict import gate_of
 from loadeval.report import text
-from loadeval.report.report import Report, Window, report_of
+from loadeval.report.report import Report, report_of
 from loadeval.words import printable
 
 RUNS = (
@@ -45,11 +45,7 @@ def compare(
     Of a run of mode log: how long training waited, and for what. Of two runs of one program:
     whether the second is slower, and what changed. Of several backends: which is fastest.
     """
-    window: Window | None = None
-    if between is not None:
-        window = seconds(between[0]), seconds(between[1])
-        if window[0] >= window[1]:
-            raise typer.BadParameter(f"--between {between[0]} {between[1]} ends before it begins")
+    window = None if between is None else (seconds(between[0]), seconds(between[1]))
     with console.errors_printed():
         report = report_of(runs, window)
         outcomes = gates(report, fail_above, fail_slower)
@@ -58,7 +54,7 @@ def compare(
     if as_json:
         console.print_json(report.as_json())
     else:
-        text.show(report.with_command(), height=None if full else SCREEN_LINES)
+        text.show(report.sections(report.commands()), height=None if full else SCREEN_LINES)
         if output is not None:
             typer.echo(f"\nFigure written to {printable(output)}")
     code = 0

@@ -17,7 +17,7 @@ from loadeval.cli.console import Command, errors_printed, say, shown_path
 from loadeval.cli.hangs import HangTeller
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.run import Run
-from loadeval.errors import LoadevalError, in_words
+from loadeval.errors import in_words
 from loadeval.launch.command import CannotStartError, end_like, name_of, remove_marks, why_nothing
 from loadeval.launch.command import run as run_command
 from loadeval.launch.folder import loaders_in, new_folder, trainings_in
@@ -178,8 +178,6 @@ def measure(
     code = 0 if ended.was_stopped else ended.code
     try:
         tell(settings, folder, code)
-    except LoadevalError as error:
-        say(f"loadeval: {printable(error)}")
     except SystemExit:  # of rich, where nobody reads stderr any more
         end_like(code)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the command has ended as it has
@@ -190,11 +188,8 @@ def measure(
 def tell(settings: RunSettings, folder: Path, code: int) -> None:
     """Print what the logs in `folder` say of a command that ended with `code`.
 
-    Raises LoadevalError if one cannot be read.
+    Raises LoadevalError if one cannot be read, OSError if the folder is gone.
     """
-    if not folder.exists():
-        say(f"loadeval: there is no report: {folder} was removed while the program ran")
-        return
     why, place = why_nothing(folder, code), Path(shown_path(folder))
     is_said = code == 1 and (folder / REFUSED_MARK).exists()  # in the program's last line
     loaders = loaders_in(folder)
@@ -212,7 +207,7 @@ def tell(settings: RunSettings, folder: Path, code: int) -> None:
             title = f"Training {number} of {len(trainings)}: {logs[0].name}"
             head.append(Section(title, priority=0))
             named = replace(report, paths=tuple(place / log.name for log in logs))
-        shown = [*head, *named.with_command()]
+        shown = [*head, *named.sections(named.commands())]
         text.show(shown, file=sys.stderr, height=SCREEN_LINES)
         say("")
     results = [report.result for _, report in trainings if report.result]
@@ -254,9 +249,8 @@ def loaders_table(loaders: Sequence[tuple[LoaderRecord, Run]]) -> Table:
     """What each loader served, and how many optimizer steps were made of it."""
     rows: list[tuple[str, ...]] = []
     for record, run in loaders:
-        steps = "none seen" if record.role == "training" else ""
+        steps = f"{record.optimizer_steps:,}"
         if record.optimizer_steps:
-            steps = f"{record.optimizer_steps:,}"
             each, samples = run.batches / record.optimizer_steps, run.steps.samples
             is_whole = round(each) >= 1 and abs(each - round(each)) < NEARLY_WHOLE
             if is_whole and (samples >= 0).all():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -50,19 +50,18 @@ def whatif(  # noqa: PLR0913 - an option for each setting
     Without options, for each number of workers; with some, for these settings. Nothing is
     measured: the batches of the run are simulated by the rules of PyTorch's DataLoader.
     """
-    given, parts = (num_workers, prefetch_factor, batch_size, cpus, in_order), _parts(faster or ())
+    options: dict[str, Any] = {
+        "num_workers": num_workers,
+        "prefetch_factor": prefetch_factor,
+        "batch_size": batch_size,
+        "cpus": cpus,
+        "in_order": in_order,
+        "faster": _parts(faster or ()) or None,
+    }
     with errors_printed():
         model, asked = Model.of(read_run(log_at(run))), None
-        if parts or any(value is not None for value in given):
-            asked = ask(
-                model,
-                num_workers=num_workers,
-                prefetch_factor=prefetch_factor,
-                batch_size=batch_size,
-                cpus=cpus,
-                in_order=in_order,
-                faster=parts,
-            )
+        if any(value is not None for value in options.values()):
+            asked = ask(model, **options)
         if output is not None:
             plot_worker_curve(model, output)
     if as_json:

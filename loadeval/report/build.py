@@ -150,12 +150,18 @@ def change_sections(before: Result, now: Result) -> list[Section]:
         (f"{each.what}: {each.name.replace('_', ' ')}", str(each.before), str(each.now))
         for each in told.changes
     ]
+    unchanged = "Nothing changed that the logs tell of loader, versions and machine."
+    then, today = ({each.rule for each in r.diagnosis.findings} for r in (before, now))
+    found = {"No longer found": then - today, "Found now": today - then}
+    told_now = [f"{label}: {', '.join(sorted(names))}." for label, names in found.items() if names]
     head, *rest = sections(now)
     return [
         _section(
             told.headline,
             Table(("training", "before", "now", "now / before"), rows),
             Table(("changed", "before", "now"), changes),
+            Text("" if changes else unchanged),
+            *_texts(told_now),
             priority=1,
         ),
         _section("how sure", *_texts(told.cautions, "caution"), priority=5),
@@ -239,11 +245,8 @@ def _how_sure_of_backends(
     """How the backends were measured, and what makes that mean less."""
     runs = {name: r.run for name, r in backends.items()}
     about = f"{counted(count, 'backend')} under one training step"
-    if took_turns(list(runs.values())):
-        rounds = next(iter(runs.values())).header.settings.get("rounds")
-        about += f", in turns, {rounds} rounds in random order"
-    elif len(runs) > 1:
-        about += ", in separate runs"
+    if len(runs) > 1:
+        about += ", in turns" if took_turns(list(runs.values())) else ", in separate runs"
     work = [f"The backends do not do equal work: {'; '.join(unequal)}."] if unequal else []
     own = {name: (*r.cautions, *r.run.notes) for name, r in backends.items()}
     missing = {
@@ -297,12 +300,14 @@ def job_sections(job: Job, r: Result) -> list[Section]:
         priority=2,
     )
     ranked = sorted(job.ranks, key=lambda rank: (-(rank.cost_ns or 0.0), -(rank.wait_ns or 0.0)))
-    shown, left = ranked[:MOST_RANKS], len(ranked) - MOST_RANKS
+    shown = ranked[:MOST_RANKS]
     rows = _rows(
         shown,
         rank=str,
         host=lambda host: host or "not known",
         wait_ns=_ns,
+        wait_share=_part,
+        waited_for_ns=_ns,
         last_share=_part,
         cost_ns=_ns,
     )
@@ -313,13 +318,13 @@ def job_sections(job: Job, r: Result) -> list[Section]:
     ]
     says = "The mean wait of each rank for its batches, those that cost the job most first"
     means = (
-        "Last: the share of the batches that some rank waits for in which it waits longest. Costs: "
-        "what the job would save if this rank alone waited no longer than the others."
+        "For others: how long its step waits for ranks that waited longer. Last: the share of the "
+        "batches that some rank waits for in which it waits longest. Costs: what the job would "
+        "save if this rank alone waited no longer than the others."
     )
     each_rank = _section(
         "each rank",
-        Table(("rank", "host", "own wait", "last", "costs"), rows),
-        Text(f"and {left:,} more" if left > 0 else "", "note"),
+        Table(("rank", "host", "own wait", "of the time", "for others", "last", "costs"), rows),
         Text(means, "note"),
         Text(
             f"What is found, and inside the loader, is of rank {job.shown}, for which the others "
@@ -765,9 +770,6 @@ def settings(r: Result) -> Section:
         "usable CPUs": header.environment.get("cpus_usable"),
         "host": header.environment.get("host"),
     }
-    if loader.overrides:
-        changed = ", ".join(f"{name}={value!r}" for name, value in loader.overrides.items())
-        known["in place of the program's"] = changed
     facts = [(label, str(value)) for label, value in known.items() if value is not None]
     return _section("what was measured", Facts(facts))
 

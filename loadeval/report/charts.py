@@ -111,6 +111,8 @@ FARTHEST = 1.5
 DOT: Look = {"marker": ".", "mew": 0, "alpha": 0.8}
 RING: Look = {"marker": "o", "mew": 1.6, "markerfacecolor": "none"}
 """How waits are drawn; markers of what is usual, and of what is not."""
+THICK = 14.0
+"""How thick a stretch of a lane is."""
 LOG_FROM = 20
 """Times the typical wait at which the longest one asks for a logarithmic axis."""
 ZEROS = re.compile(r"\.0+(?!\d)|(?<=\.\d)0+(?!\d)")
@@ -350,8 +352,7 @@ def waits(figure: Figure | SubFigure, chart: Chart) -> float:
     time_s = (
         (table.request_ns + table.wait_ns) / SECOND_NS if is_timed else np.arange(float(len(table)))
     )
-    heights = [250.0 + LEGEND, *[90.0 + LEGEND] * len(panels)]
-    heights = [*(height + BETWEEN for height in heights[:-1]), heights[-1] + BELOW]
+    heights = [250.0 + LEGEND + BELOW, *[90.0 + LEGEND + BETWEEN] * len(panels)]
     top, *below = _axes(figure, *heights, sharex=True)
     starts = table.batch == 0
     outlier = table.outlier.astype(np.bool_) & ~starts
@@ -389,7 +390,7 @@ def waits(figure: Figure | SubFigure, chart: Chart) -> float:
 
 
 def _wait_axis(axes: Axes, ns: npt.NDArray[np.int64]) -> None:
-    """It is logarithmic, but for 0 at its foot, where a few are many times what is typical."""
+    """It is logarithmic, down to 0 if there is one, where a few are many times what is typical."""
     axes.set_ylabel("wait for a batch")
     top, positive = float(ns.max(initial=0)) or 1.0, ns[ns > 0]
     if not len(positive) or top <= LOG_FROM * float(np.median(positive)):
@@ -399,7 +400,7 @@ def _wait_axis(axes: Axes, ns: npt.NDArray[np.int64]) -> None:
     least = 10.0 ** math.floor(math.log10(positive.min()))
     axes.set_yscale("symlog", linthresh=least)
     axes.minorticks_off()
-    axes.set_ylim(-0.2 * least, 2.2 * top)
+    axes.set_ylim((0.6 if len(positive) == len(ns) else -0.2) * least, 2.2 * top)
     axes.yaxis.set_major_formatter(lambda value, _: tick_label(value, "duration"))
 
 
@@ -478,19 +479,21 @@ def _lanes(axes: Axes, lanes: Sequence[int], batches: Columns, steps: Columns) -
     for kind, (begin_ns, took_ns) in took.items():
         batch, worker = (nobodys,) * 2 if kind == "step" else (batches.batch, batches.worker)
         lane_of = np.full(len(worker), UNKNOWN) if kind in OF_TRAINING else worker
-        for place, (lane, name) in enumerate(names.items()):
-            rows = (begin_ns != UNKNOWN) & (took_ns > 0) & (lane_of == lane)
-            columns = (column[rows].tolist() for column in (batch, begin_ns, took_ns))
-            bars, titles = [], []
-            for number, begin, length in zip(*columns, strict=True):
-                bars.append((begin / SECOND_NS, length / SECOND_NS))
-                of = name if number == UNKNOWN else f"{name}, batch {number}"
-                titles.append(f"{of}: {legend(kind)} {duration(length)} at {moment(begin)}")
-            if bars:
-                drawn = axes.broken_barh(bars, (place - 0.38, 0.76), color=_color(kind), lw=0)
-                _titled(drawn, titles)
-                kinds.append(kind)
-    _legend(axes, [_patch(kind, legend(kind)) for kind in dict.fromkeys(kinds)])
+        (rows,) = np.nonzero((begin_ns != UNKNOWN) & (took_ns > 0))
+        if not len(rows):
+            continue
+        ends_s = begin_ns[rows] / SECOND_NS, (begin_ns + took_ns)[rows] / SECOND_NS
+        places = np.searchsorted(lanes, lane_of[rows])
+        drawn = axes.hlines(places, *ends_s, colors=_color(kind), linewidth=THICK)
+        columns = (column[rows].tolist() for column in (lane_of, batch, begin_ns, took_ns))
+        titles = [
+            f"{names[lane]}{f', batch {number}' * (number != UNKNOWN)}: {legend(kind)} "
+            f"{duration(length)} at {moment(begin)}"
+            for lane, number, begin, length in zip(*columns, strict=True)
+        ]
+        _titled(drawn, titles)
+        kinds.append(kind)
+    _legend(axes, [_patch(kind, legend(kind)) for kind in kinds])
     _rows(axes, list(names.values()), range(len(names)), len(names))
     ends_ns = batches.fetch_start_ns.min(), batches.delivered_ns.max(), *steps.end_ns
     _run_axis(axes, np.array(ends_ns) / SECOND_NS, SECONDS)
@@ -499,32 +502,28 @@ def _lanes(axes: Axes, lanes: Sequence[int], batches: Columns, steps: Columns) -
 def worker_curve(figure: Figure | SubFigure, chart: Chart) -> float:
     """Throughput by number of workers: measured, and predicted with its range.
 
-    `measured` and `predicted` have `workers`, `value`, `low` and `high`.
+    `measured` and `predicted` have `workers` and `rate`, an estimate.
     """
-    height, tables = 270.0 + LEGEND + BELOW, chart.tables
+    height, color = 270.0 + LEGEND + BELOW, LIGHT["waiting"]
     (axes,) = _axes(figure, height)
-    predicted, measured, color = tables["predicted"], tables["measured"], LIGHT["waiting"]
-    ends = predicted.workers, predicted.low, predicted.high
-    axes.fill_between(*ends, color=color, alpha=0.22, lw=0, label="predicted range")
-    axes.plot(predicted.workers, predicted.value, color=color, ls=DASHED, lw=2)
-    axes.vlines(measured.workers, measured.low, measured.high, INK, linewidth=2)
     looks: dict[str, Look] = {
         "predicted": {"color": color, "markerfacecolor": PAPER, "mew": 2},
         "measured": {"color": LIGHT["real"]},
     }
     for kind, look in looks.items():
-        table = tables[kind]
-        (dots,) = axes.plot(
-            table.workers, table.value, "o", markersize=8, zorder=3, label=kind, **look
-        )
-        columns = (table[name].tolist() for name in ("workers", "value", "low", "high"))
-        titles = [
-            f"{counted(count, 'worker')}, {kind}: "
-            + worded(value, chart.unit)
-            + ("" if math.isnan(low + high) else f" [{low:,.0f}, {high:,.0f}]")
-            for count, value, low, high in zip(*columns, strict=True)
-        ]
-        _titled(dots, titles)
+        workers, rates = (chart.tables[kind][name].tolist() for name in ("workers", "rate"))
+        ends = np.array([(rate.value, rate.low, rate.high) for rate in rates], float)
+        value, low, high = ends.T
+        (dots,) = axes.plot(workers, value, "o", markersize=8, zorder=3, label=kind, **look)
+        points = zip(workers, rates, strict=True)
+        says = [f"{counted(at, 'worker')}, {kind}: {worded(of, chart.unit)}" for at, of in points]
+        _titled(dots, says)
+        if kind == "measured":
+            axes.vlines(workers, low, high, INK, linewidth=2)
+        else:
+            axes.plot(workers, value, color=color, ls=DASHED, lw=2)
+            area: Look = {"color": color, "alpha": 0.22, "lw": 0, "label": "predicted range"}
+            axes.fill_between(workers, low, high, **area)
     _legend(axes, axes.get_legend_handles_labels()[0])
     axes.set_xlabel("workers")
     axes.set_ylabel(drawable(chart.unit, LONGEST_LABEL))

@@ -63,23 +63,20 @@ class Report:
     unequal: Sequence[str] = ()
     paths: tuple[Path, ...] = ()
 
-    def sections(self) -> list[Section]:
-        """What is said, in the order in which it is read."""
+    def sections(self, commands: Sequence[str] = ()) -> list[Section]:
+        """What is said, in the order in which it is read; `commands` are those that say more."""
         if self.result is None:
-            return backends_sections(self.backends, self.failed, self.unequal)
-        if self.before is not None:
-            return change_sections(self.before, self.result)
-        if self.job is not None:
-            return job_sections(self.job, self.result)
-        return sections(self.result)
-
-    def with_command(self) -> list[Section]:
-        """The same, with the command that says more at the end of the screen."""
-        paths = shlex.join(map(str, self.paths))
-        more = f"More: loadeval compare {paths} --full; as a page: loadeval report {paths}"
-        made = self.sections()
-        on_screen = sum(section.priority is not None for section in made)
-        made.insert(on_screen, Section("", [Text(more, "command")], priority=4))
+            made = backends_sections(self.backends, self.failed, self.unequal)
+        elif self.before is not None:
+            made = change_sections(self.before, self.result)
+        elif self.job is not None:
+            made = job_sections(self.job, self.result)
+        else:
+            made = sections(self.result)
+        if commands:
+            on_screen = sum(section.priority is not None for section in made)
+            more = Section("", [Text(command, "command") for command in commands], priority=4)
+            made.insert(on_screen, more)
         return made
 
     def _screen(self) -> list[Section]:
@@ -108,6 +105,17 @@ class Report:
         if self.job is not None:
             return as_json({"job": self.job, "result": self.result})
         return as_json(self.result)
+
+    def commands(self) -> list[str]:
+        """The commands that say more of these runs."""
+        paths = shlex.join(map(str, self.paths))
+        more = [f"More: loadeval compare {paths} --full; as a page: loadeval report {paths}"]
+        if self.job is not None:
+            for rank in self.job.ranks:
+                if rank.rank in self.job.stragglers.ranks[:1] and rank.path is not None:
+                    alone = f"loadeval compare {shlex.quote(str(rank.path))}"
+                    more.append(f"Rank {rank.rank} alone: {alone}")
+        return more
 
     @property
     def fastest(self) -> str | None:
@@ -242,7 +250,7 @@ def training(
             "one for each rank; give those to look at by name"
         )
     ranks = [cut(rank, between) for rank in ranks]
-    job = job_of(ranks, lambda rank: cut(read_whole(rank), between))
+    job = job_of(ranks, lambda rank: cut(read_whole(rank), between), folder.name)
     return job.run, job
 
 

@@ -106,7 +106,11 @@ def _in_brief(section: Section, most: int) -> Section:
     blocks = list[Block]()
     for block in section.blocks:
         if isinstance(block, Findings):
-            blocks.append(Table((), [_in_short(finding) for finding in block.found[:most]]))
+            rows = [
+                (finding.cost, f"{finding.name}: {finding.where}".removesuffix(": "))
+                for finding in block.found[:most]
+            ]
+            blocks.append(Table((), rows))
             if len(block.found) > most:
                 blocks.append(Text(f"and {len(block.found) - most} more"))
         else:
@@ -265,15 +269,6 @@ def _bars(block: Bars, width: int) -> list[Line]:
             legend = Line()
         legend = Line.assemble(legend, " " * 3, entry) if legend else entry
     return [*found, legend]
-
-
-def _in_short(finding: FindingText) -> tuple[str, str]:
-    """What a finding costs without the interval, its name and its place."""
-    cost = finding.cost
-    if isinstance(cost, Number):
-        cost = Number(cost.point, cost.unit)
-    where = f": {finding.where}" if finding.where else ""
-    return _in_words(cost), f"{finding.name}{where}"
 
 
 def _finding(at: int, finding: FindingText, width: int) -> list[Line]:

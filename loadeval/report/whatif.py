@@ -102,20 +102,15 @@ def plot_worker_curve(model: Model, output: str | os.PathLike[str] = "whatif.png
 
 def worker_curve(model: Model, every: Sequence[WhatIf]) -> Chart:
     """The chart of throughput against the number of workers."""
-
-    def points(shown: Sequence[WhatIf]) -> Columns:
-        rates = [each.throughput for each in shown]
-        ends = [(np.nan, np.nan) if rate.low is None else rate.bounds for rate in rates]
-        return Columns(
+    tables = {
+        kind: Columns(
             {
                 "workers": [each.settings["num_workers"] for each in shown],
-                "value": [rate.value for rate in rates],
-                "low": [low for low, _ in ends],
-                "high": [high for _, high in ends],
+                "rate": np.array([each.throughput for each in shown]),
             }
         )
-
-    tables = {"measured": points([predicted(model)]), "predicted": points(every)}
+        for kind, shown in (("measured", [predicted(model)]), ("predicted", every))
+    }
     says = f"In {model.unit} per second, over whole epochs. {_cpus_there(model)}"
     title = "Throughput by number of workers"
     return Chart("worker curve", title, says.rstrip(), tables, f"{model.unit}/s")

@@ -28,7 +28,7 @@ simplejpeg  2.00x [2.00x, 2.00x]  not measured
 pillow      4.00x [4.00x, 4.00x]  not measured
 
 how sure
-2 backends under one training step, in turns, 3 rounds in random order.
+2 backends under one training step, in turns.
 pillow, simplejpeg: The loader's prefetch depth is not known: if it prefetches, real blocks begin
 with a queue that ideal blocks have filled, and more time is lost than reported.
 
@@ -166,5 +166,5 @@ def test_a_folder_is_measured(folder: str, tmp_path: Path) -> None:
     assert all(each["gap"]["speedup"] for each in comparison["backends"].values())
     assert all(comparison["memory_bytes"].values())
     assert document["pixels_differ"]["spdl"] == 0
-    assert document["code"] == recipe_code(document["fastest"], 128, 112)
+    assert document["fastest"] in RECIPES
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")

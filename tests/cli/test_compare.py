@@ -98,7 +98,7 @@ def test_a_window_is_looked_at_by_itself(tmp_path: Path) -> None:
     assert "Training waited for batches 0.0% of the time" in run(log, "--between", "0", "0.4s")[1]
     assert "Training waited for batches 75.0% of the time" in run(log, "--between", "1s", "9")[1]
     assert "no batch between 100s and 200s" in refused(log, "--between", "100s", "200s")
-    assert "ends before it begins" in refused(log, "--between", "2s", "1s")
+    assert "no batch between 2s and 1s" in refused(log, "--between", "2s", "1s")
     assert "'soon' is no time; expected seconds" in refused(log, "--between", "soon", "2s")
 
 
@@ -164,7 +164,7 @@ def test_runs_without_ideal_loading_have_no_loss(runs: int, tmp_path: Path) -> N
 
 
 def test_a_slower_run_exits_with_3(tmp_path: Path) -> None:
-    """The first of two is the baseline. What changed is told."""
+    """The first of two is the baseline. What changed is told, and what is newly found."""
     before = trained(tmp_path / "before.jsonl", 1)
     slow = trained(tmp_path / "slow.jsonl", 4.5, workers=1, seed=2)
     code, out, err = run(before, slow, "--fail-slower", 5)
@@ -173,6 +173,7 @@ def test_a_slower_run_exits_with_3(tmp_path: Path) -> None:
     lines = out.splitlines()
     assert lines[0].startswith("Slower than the baseline: 0.86x [0.8")
     assert "loader: workers  2       1" in lines
+    assert "Found now: waiting." in lines
     assert "Two runs one after the other also differ by what the machine did" in out
     code, _, err = run(before, slow, "--fail-slower", 14.3)
     assert code == 4

@@ -42,9 +42,10 @@ With num_workers=6, prefetch_factor=4, in_order=False, batch_size=64, cpus=8,
 GaussianBlur 2x, step 1.5x faster, training would be 2.58x [2.14x, 3.18x] as
 fast.
 
-           samples/s             speed-up              held up by        /dev/shm
-measured   930 [830, 1,041]      present               CPUs              0 bytes
-predicted  2,400 [1,926, 3,045]  2.58x [2.14x, 3.18x]  training process  0 bytes
+           samples/s            speed-up              held up by        /dev/shm
+measured   930 [830, 1,041]     present               CPUs              0 bytes
+predicted  2,400                2.58x [2.14x, 3.18x]  training process  0 bytes
+           [1,926, 3,045]
 
 Training may use 2 CPUs. Brackets: 95% CI of what is measured, expected range of
 what is predicted. Speed-ups are of whole epochs, over the run as it was.

@@ -194,12 +194,13 @@ def test_a_loader_without_a_batch_is_none(told: Callable[..., Result]) -> None:
         logs = "rank0.jsonl", "rank0-none.jsonl"
         for log, batches in zip(logs, (3, 0), strict=True):
             write_log(folder / log, batches=batches)
-        process(folder, *(record(log, steps=0) for log in logs))
+        roles = zip(logs, ("training", "other"), strict=True)
+        process(folder, *(record(log, role, steps=0) for log, role in roles))
         return ENDED
 
     with pytest.warns(LoadevalWarning, match="gave no batch"):
         shown = text(told(does))
-    assert "rank0.jsonl training 3 1 none seen" in shown
+    assert "rank0.jsonl training 3 1 0" in shown
     assert "rank0-none" not in shown
 
 

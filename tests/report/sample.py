@@ -96,7 +96,7 @@ FINDINGS = (
     FindingText(
         "slow transform",
         "shrink takes 54.2% of loading a batch: 747 us a call, 32 calls a batch.",
-        share(0.36, 0.33, 0.39),
+        share(0.36),
         f"{FOLDER}/train/run.py:126 __getitem__ > shrink",
         ["make shrink twice as fast: smaller inputs, or a faster library", "num_workers=3"],
         [("share of loading a batch", share(0.542)), ("a call", ms(0.747))],
@@ -261,15 +261,11 @@ def worker_curve() -> Chart:
         "Throughput by number of workers",
         "727 images/s were measured with 2 workers; from 5 on the training step is the limit.",
         {
-            "measured": Columns(
-                {"workers": [2], "value": [727.0], "low": [701.0], "high": [753.0]}
-            ),
+            "measured": Columns({"workers": [2], "rate": [Estimate(727.0, 701.0, 753.0)]}),
             "predicted": Columns(
                 {
                     "workers": workers,
-                    "value": predicted,
-                    "low": predicted * 0.9,
-                    "high": predicted * 1.08,
+                    "rate": [Estimate(rate, rate * 0.9, rate * 1.08) for rate in predicted],
                 }
             ),
         },
