@@ -417,7 +417,7 @@ class Operator:
         blocked_ns, _ = self._blocked.take()
         at_work = tasks, task_ns, run_ns, cpu_ns, self._concurrency
         return OperatorTimes(
-            epoch, self._name, order, now_ns, elapsed_ns, *at_work, items, occupied_ns, blocked_ns
+            epoch, self._name, order, now_ns, elapsed_ns, *at_work, occupied_ns, blocked_ns
         )
 
 

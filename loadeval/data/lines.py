@@ -26,7 +26,6 @@ EventKind = Literal[
     "failed backend",
     "error read on",
     "stages missing",
-    "worker died",
     "within a step",
     "read in a thread",
 ]
@@ -88,7 +87,6 @@ class LoaderInfo:
             ready altogether), `persistent_workers`, `pin_memory`, `concurrency` (items that one
             operator works on at once), `num_shards` (what makes more shards of a dataset).
         shards: the shards of its dataset, each of which one worker reads.
-        dataset_objects: in older logs only, as `dataset_object_bytes`.
         overrides: the settings that `loadeval run --set` gave it, by the user's names.
         made_at: the line of the program that made it, "train.py:48".
     """
@@ -111,8 +109,6 @@ class LoaderInfo:
     made_by: str | None = None
     setting_names: Mapping[str, str] | None = None
     shards: Count | None = None
-    dataset_objects: Count | None = None
-    dataset_object_bytes: Count | None = None
     overrides: Mapping[str, Any] | None = None
     made_at: str | None = None
 
@@ -250,7 +246,6 @@ class StageTimes(_Line, frozen=True, tag="stages"):
         run_queue_ns: time in which the thread was runnable and no CPU was free.
         read_bytes: bytes read by system calls.
         disk_bytes: of these, from the disk.
-        major_faults: in older logs only.
         minor_faults: page faults that needed no disk.
         system_ns: the part of `cpu_ns` in the kernel; some systems count in milliseconds.
         private_bytes: memory of the worker alone, read at its start and then ever less often.
@@ -291,7 +286,6 @@ class StageTimes(_Line, frozen=True, tag="stages"):
     run_queue_ns: Gaps = None
     read_bytes: Gaps = None
     disk_bytes: Gaps = None
-    major_faults: Gaps = None
     minor_faults: Gaps = None
     system_ns: Gaps = None
     private_bytes: Gaps = None
@@ -386,8 +380,7 @@ class OperatorTimes(_Line, frozen=True, tag="operator"):
         run_ns: of that, in a thread or process; None also if it has an executor of its own.
         cpu_ns: of that, on a CPU.
         concurrency: tasks that it may work on at once.
-        queue_items: items put into the queue behind it.
-        queue_occupied_ns: how long that queue held something.
+        queue_occupied_ns: how long the queue behind it held something.
         queue_blocked_ns: how long tasks waited for room in that queue; of the last operator, how
             long the pipeline rested.
     """
@@ -404,7 +397,6 @@ class OperatorTimes(_Line, frozen=True, tag="operator"):
     run_ns: Count | None = None
     cpu_ns: Count | None = None
     concurrency: Count | None = None
-    queue_items: Count | None = None
     queue_occupied_ns: Count | None = None
     queue_blocked_ns: Count | None = None
 
@@ -465,7 +457,7 @@ class Event(_Line, frozen=True, tag="event"):
     Of a "failed backend" it is the loader's error. "error read on": the loader raised, and was
     asked for another batch. "stages missing": why stages are not known. "within a step": what the
     step did besides training, which no figure has. "read in a thread": not the main thread reads
-    the loader, without workers. "worker died" is in older logs only.
+    the loader, without workers.
     """
 
     time_ns: Count

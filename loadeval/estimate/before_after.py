@@ -36,7 +36,6 @@ BY_BATCH = "batches are compared as if equally large"
 MACHINE_FACTS = ("host", "cpus_usable")
 """What tells machines apart."""
 NOT_SETTINGS = {"adapter", "made_by", "made_at", "setting_names", "overrides", "ready_batches"}
-NOT_SETTINGS |= {"dataset_objects", "dataset_object_bytes"}
 """What is known of a loader and nobody sets."""
 ENVIRONMENT_FACTS = ("host", "platform", "cpus", "cpus_usable", "omp_num_threads", "world_size")
 TOLD_BY_FACTS = {

@@ -129,7 +129,6 @@ def test_stages_are_told_in_their_order_with_their_queues() -> None:
     ordered = sorted(by_name, key=lambda name: by_name[name].order)
     assert [name.split("(")[0] for name in ordered] == ["src", DECODE, "aggregate", COLLATE, "sink"]
     assert by_name[DECODE].concurrency == 2
-    assert total(run, COLLATE, "queue_items") >= 5  # and the end
     assert (by_name["src"].task_ns, by_name["sink"].task_ns) == (None, None)
 
 
