@@ -6,7 +6,6 @@ Times are whole nanoseconds since the run's start, or durations. None is "not kn
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
@@ -502,8 +501,7 @@ def encode(line: Line) -> bytes:
         # Python has surrogates in names of files that are not UTF-8, and JSON has none alone.
         fields = msgspec.to_builtins(line, enc_hook=np.generic.item)
         text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-        text = re.sub(r"[\ud800-\udfff]", lambda half: rf"\\u{ord(half[0]):x}", text)
-        return text.encode() + b"\n"
+        return text.encode(errors="replace") + b"\n"
 
 
 def decode(text: bytes | msgspec.Raw) -> Line:
