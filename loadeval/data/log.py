@@ -6,6 +6,7 @@ Read are also metrics files, which hold a log, and the JSON that DALI's LoaderEv
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from collections import defaultdict
@@ -49,7 +50,7 @@ WHY = {
     errno.EBADF: "the program closed its file descriptor",
 }
 # Without O_NONBLOCK a pipe waits for its reader.
-FLAGS = sum(getattr(os, name, 0) for name in ("O_CREAT", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
+FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class RunLog:
@@ -91,15 +92,11 @@ class RunLog:
         self.path = self.path.absolute()
 
     def _open(self, how: int) -> None:
-        file = os.open(self.path, os.O_WRONLY | how | FLAGS, 0o666)
-        low: list[int] = []
-        while file <= STDERR:  # the program has closed these, and others still write there
-            low.append(file)
-            file = os.dup(file)
-        for number in low:
-            os.close(number)
-        with suppress(AttributeError, OSError):  # Windows has no such files
-            os.set_blocking(file, True)
+        file = os.open(self.path, how | FLAGS, 0o666)
+        if file <= STDERR:  # the program has closed that, and others still write there
+            low, file = file, fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, STDERR + 1)
+            os.close(low)
+        os.set_blocking(file, True)
         state = os.fstat(file)
         self._file, self._identity = file, _identity(state)
         self.is_file = stat.S_ISREG(state.st_mode)
