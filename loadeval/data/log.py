@@ -44,7 +44,7 @@ LONGEST_LINE_BYTES = 100_000_000
 # Writing
 
 STDERR = 2
-REMOVED = "it was removed"
+LOST = "it was removed or cut off, or another program writes to it"
 WHY = {
     errno.ENXIO: "it is a pipe that nobody reads",
     errno.EBADF: "the program closed its file descriptor",
@@ -124,12 +124,11 @@ class RunLog:
             raise OSError(errno.EBADF, WHY[errno.EBADF])
         if self.is_file:
             # Some file systems tell neither names nor the size of what is being written.
-            is_removed = self._had_name and not state.st_nlink
-            is_changed = not self._seen_bytes <= state.st_size <= self.written_bytes
-            self.is_lost = is_removed or is_changed
+            is_there = state.st_nlink > 0 or not self._had_name
+            is_ours = self._seen_bytes <= state.st_size <= self.written_bytes
+            self.is_lost = not (is_there and is_ours)
             if self.is_lost:
-                changed = "it was cut off, or another program writes to it"
-                raise OSError(errno.ENODATA, REMOVED if is_removed else changed)
+                raise OSError(errno.ENODATA, LOST)
         rest = memoryview(text)
         while rest:
             rest = rest[os.write(self._file, rest) :]

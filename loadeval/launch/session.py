@@ -21,7 +21,7 @@ from loadeval.core.threads import LOG_THREAD as LOG
 from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit, warn_once, within
 from loadeval.data.folder import LoaderRecord, ProcessRecord, Role
 from loadeval.data.lines import Mode
-from loadeval.data.log import REMOVED, why
+from loadeval.data.log import LOST, why
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.evaluator import LoaderEvaluator, Measurement, place_among_ranks
 from loadeval.launch.folder import claimed_name
@@ -421,7 +421,7 @@ def _rank() -> int:
 
 def _reason(error: OSError) -> str:
     """Why a file in the folder of the run is not written."""
-    return REMOVED if isinstance(error, FileNotFoundError) else why(error)
+    return LOST if isinstance(error, FileNotFoundError) else why(error)
 
 
 def _reference(value: Any) -> Callable[[], Any]:
