@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -22,7 +21,7 @@ from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit,
 from loadeval.data.folder import LoaderRecord, ProcessRecord, Role
 from loadeval.data.lines import Mode
 from loadeval.data.log import LOST, why
-from loadeval.errors import LoadevalWarning, UsageError
+from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator, Measurement, place_among_ranks
 from loadeval.launch.folder import claimed_name
 from loadeval.launch.loadeval_inject import ENDED_MARK, ENOUGH_MARK, REFUSED_MARK, failed
@@ -209,8 +208,6 @@ class Session:
         if not self._name:
             self._rank = _rank()
             self._name = claimed_name(self.folder, self._rank)
-            # A program that turns warnings into errors would end at one of ours.
-            warnings.filterwarnings("default", category=LoadevalWarning)
             optimizer = sys.modules.get("torch.optim.optimizer")
             if optimizer is not None:
                 hook = optimizer.register_optimizer_step_post_hook(self.stepped)
