@@ -221,10 +221,8 @@ class Session:
         if mode == "alternate" and (alternates or hasattr(loader, "load_state_dict")):
             mode = "log"
         stem = self._name + ("" if has_gradients else "-validation")
-        taken = {loader.log for loader in self.loaders}
         names = (f"{stem}{'' if number == 1 else f'-{number}'}.jsonl" for number in count(1))
-        paths = (self.folder / name for name in names)
-        log = next(path for path in paths if path not in taken and not path.exists())
+        log = next(path for name in names if not (path := self.folder / name).exists())
         options: dict[str, Any] = {"name": log.stem, "redact": settings.redact}
         if mode == settings.mode:
             options["batches"] = settings.batches
