@@ -107,33 +107,30 @@ class HangWatch:
         ]
         if not unsaid:
             return None
-        # Other ranks wait for those, or are waited for.
-        least_ns = min(each.silent_ns for each in unsaid) // 2
-        involved = [each for each in trainings.values() if each.silent_ns >= least_ns]
         limit_s = min(each.limit_ns for each in unsaid) / SECOND_NS
-        first = [self._look_at(each.pid) for each in involved]
+        first = {pid: self._look_at(pid) for pid in trainings}
         self._sleep(min(max(limit_s / 10, SHORTEST_S), LONGEST_S))
         now_s = self._now_s()
         self._due_s = now_s + max(limit_s / AGAIN, SHORTEST_S)
         later = self._trainings(now_s)
         hangs: dict[int, Hang] = {}
         stacks: list[Look] = []
-        for each, before in zip(involved, first, strict=True):
-            now, after = later.get(each.pid), self._look_at(each.pid)
+        for pid, each in trainings.items():
+            before, now, after = first[pid], later.get(pid), self._look_at(pid)
             if before and after and now and now.batches == each.batches:
                 hang = hang_of([before, after], declared_marks(), now.silent_ns)
-                hangs[each.pid] = replace(hang, rank=each.rank, batches=each.batches)
+                hangs[pid] = replace(hang, rank=each.rank, batches=each.batches)
                 stacks.append(after)
         if any(each.pid not in hangs for each in unsaid):
             return None  # it has ended, or got a batch meanwhile
         ranks = tuple(hangs.values())
-        hang = hang_of_job(ranks, max(each.world_size for each in involved))
-        was_said = all(self._said.get(each.pid, (-1,))[0] == each.batches for each in involved)
+        hang = hang_of_job(ranks, max(each.world_size for each in trainings.values()))
+        was_said = all(self._said.get(each.pid, (-1,))[0] == each.batches for each in unsaid)
         if hang.cause == "step" or (was_said and not hang.is_hang):
             return None
-        for each in involved:
-            was_hang = self._said.get(each.pid) == (each.batches, True)
-            self._said[each.pid] = each.batches, hang.is_hang or was_hang
+        for pid in hangs:
+            batches = trainings[pid].batches
+            self._said[pid] = batches, hang.is_hang or self._said.get(pid) == (batches, True)
         return Found(hang, ranks, self._written(ranks, stacks))
 
     def _trainings(self, now_s: float) -> dict[int, Training]:
