@@ -167,9 +167,8 @@ class HangWatch:
 
     def _written(self, ranks: Sequence[Hang], looks: Sequence[Look]) -> Path | None:
         """The new file with all stacks, beside the logs; None where it cannot be written."""
-        is_folder = self._path.is_dir()
-        stem = self._path / "hang" if is_folder else self._path.with_name(f"{self._path.stem}-hang")
-        paths = (Path(f"{stem}-{number}.txt") for number in count(1))
+        folder = self._path if self._path.is_dir() else self._path.parent
+        paths = (folder / f"hang-{number}.txt" for number in count(1))
         path = next(path for path in paths if not path.exists())
         try:
             text = stacks_text(ranks, looks, redact=self._redact)
