@@ -154,11 +154,10 @@ class HangWatch:
             runs = [run for _, run in each]
             longest_ns = TIMES_LONGEST_WAIT * max(run.longest_wait_ns for run in runs)
             after_s, known = self._hang_after_s, runs[0].environment
-            rank, size = known.get("rank"), known.get("world_size")
             trainings[pid] = Training(
                 pid,
-                rank if isinstance(rank, int) else None,
-                size if isinstance(size, int) else 1,
+                known.get("rank"),
+                known.get("world_size", 1),
                 batches=sum(run.so_far.batches for run in runs),
                 silent_ns=min(silent_ns for silent_ns, _ in each),
                 limit_ns=max(longest_ns, LEAST_NS) if after_s is None else after_s * SECOND_NS,
