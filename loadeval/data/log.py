@@ -226,7 +226,6 @@ class LogReader:
         self.path = path
         self._lines = defaultdict[type[lines.Line], list[Any]](list)
         self._steps = [steps_of([])]
-        self._over: set[int] = set()
         self._number = 0
         self._left_out: list[str] = []
 
@@ -236,7 +235,7 @@ class LogReader:
         for text in texts:
             self._number += 1
             try:
-                line = self._checked(text)
+                line = self._decoded(text)
             except RunLogError as error:
                 if not self._lines[lines.Header]:
                     raise RunLogError(f"{self.path}, line 1 {error}; {ASK_FOR_A_LOG}") from None
@@ -250,17 +249,10 @@ class LogReader:
                 self._lines[type(line)].append(line)
         self._steps.append(steps_of(blocks))
 
-    def _checked(self, text: bytes) -> lines.Line:
+    def _decoded(self, text: bytes) -> lines.Line:
         line = lines.decode(text)
-        if self._lines[lines.RunEnd]:
-            raise RunLogError("comes after the end line")
         if isinstance(line, lines.Header) is bool(self._lines[lines.Header]):
             raise RunLogError("is out of order: one header was expected, before everything else")
-        of_epochs = lines.Block | lines.EpochEnd | lines.Prefetch | lines.Window
-        if isinstance(line, of_epochs) and line.epoch in self._over:
-            raise RunLogError(f"is of epoch {line.epoch}, which had ended before")
-        if isinstance(line, lines.EpochEnd):
-            self._over.add(line.epoch)
         return line
 
     def run(self) -> Run:
@@ -293,7 +285,8 @@ class LogReader:
                 readings[key] = table.take(~earlier)
         # Between two epochs of a live run no line is missing.
         is_closed, ends = bool(by_type[lines.RunEnd]), tuple(by_type[lines.EpochEnd])
-        if not is_closed and (not ends or set(np.unique(steps.epoch).tolist()) - self._over):
+        over = {end.epoch for end in ends}
+        if not is_closed and (not ends or set(np.unique(steps.epoch).tolist()) - over):
             notes.append(NO_END)
         return Run(
             header=by_type[lines.Header][0],
