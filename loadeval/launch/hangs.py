@@ -20,7 +20,6 @@ import psutil
 
 from loadeval.attach.hang import Hang, hang_of, hang_of_job, stacks_text
 from loadeval.attach.marks import declared_marks
-from loadeval.data.redaction import is_hidden
 from loadeval.data.run import SECOND_NS
 from loadeval.errors import LoadevalError
 from loadeval.live import FollowedRun, LiveRun
@@ -145,9 +144,7 @@ class HangWatch:
             pid, host = (followed.run.environment.get(name) for name in ("pid", "host"))
             if not is_there or silent_ns is None or not isinstance(pid, int):
                 continue
-            if psutil.pid_exists(pid) and (
-                host == self._host or (is_hidden(host) and _has_open(pid, path))
-            ):
+            if psutil.pid_exists(pid) and (host == self._host or _has_open(pid, path)):
                 loaders[pid].append((silent_ns, followed.run))
         trainings = {}
         for pid, each in loaders.items():
