@@ -32,10 +32,12 @@ PYTHONS_OWN = os.path.dirname(os.__file__)  # noqa: PTH120 - frames have such na
 SPAWNED = ("--multiprocessing-fork", "multiprocessing.forkserver")
 """What the arguments of a process contain if multiprocessing started it, but for a fork."""
 OWN = {"loadeval", "loadeval_adapters"}
+OURS = "_loadeval_class"
+"""An attribute of what is put into a class: that class."""
 
 
 class State:
-    """What is patched in this process, and for whom.
+    """For whom classes of this process are patched.
 
     `session` measures all loaders, and each of `ones`, the newest first, a single one. `watched`
     has what adapters declare for modules that were imported or are waited for.
@@ -46,7 +48,6 @@ class State:
         self.ones: list[OneLoader] = []
         self.is_off = False
         self.pid = os.getpid()
-        self.replaced: dict[tuple[type, str], tuple[Any, Any]] = {}
         self.watched: dict[str, Watch] = {}
         self.finder: Finder | None = None
 
@@ -106,13 +107,6 @@ def end_session() -> None:
     """Measure nothing more with the session."""
     state.session, state.is_off = None, True
     sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not state.finder]
-    _restore()
-
-
-def remove(one: OneLoader) -> None:
-    """Measure it no more."""
-    state.ones.remove(one)
-    _restore()
 
 
 def _patch_loader(kind: type, watch: Watch) -> None:
@@ -149,27 +143,10 @@ def _patch_class(kind: type) -> None:
 
 
 def _replace(kind: type, name: str, ours: Any) -> None:
-    """Put `ours` there, unless one of ours is."""
-    if (kind, name) not in state.replaced:
-        state.replaced[kind, name] = ours, vars(kind).get(name)
+    """Put `ours` there, unless one of ours is. It stays, and passes on once nothing is measured."""
+    if getattr(vars(kind).get(name), OURS, None) is not kind:
+        setattr(ours, OURS, kind)
         setattr(kind, name, ours)
-
-
-def _restore() -> None:
-    """Restore the classes once nothing is measured, but for what another tool has replaced.
-
-    One of ours below that passes on to the original, and to one of ours above where there is one.
-    """
-    if state.ones or not state.is_off:
-        return
-    for (kind, name), (ours, original) in state.replaced.items():
-        if vars(kind).get(name) is not ours:
-            continue
-        if original is None:
-            delattr(kind, name)
-        else:
-            setattr(kind, name, original)
-    state.replaced.clear()
 
 
 def _measured(

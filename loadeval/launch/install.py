@@ -181,7 +181,7 @@ def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
     if file is not None and Path(file).absolute() in _log_files and not options.get("overwrite"):
         options["log_file"] = file = free_name(file)
     measurement = measurement_of(LoaderEvaluator(loader, mode, **options))
-    one = OneLoader(loader, measurement, hook.remove)
+    one = OneLoader(loader, measurement, hook.state.ones.remove)
     if file is not None:
         _log_files.add(Path(file).absolute())
     hook.add(one, {TORCH: adapters()[TORCH]})
