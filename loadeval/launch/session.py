@@ -345,14 +345,11 @@ class OneLoader:
                 own, used = [sampler() for sampler in self._samplers], samplers_of(loader)
                 if any(sampler is own[0] for sampler in used):
                     return True
-                is_split, was_split = (
-                    any(isinstance(sampler, torch_data.DistributedSampler) for sampler in samplers)
-                    for samplers in (used, own)
-                )
+                is_split = any(isinstance(each, torch_data.DistributedSampler) for each in used)
                 is_same = any(one is another for one in own for another in used)
                 is_stream = isinstance(dataset, torch_data.IterableDataset)
                 trains: bool = sys.modules["torch"].is_grad_enabled()
-                return trains and (is_same or is_stream or (is_split and not was_split))
+                return trains and (is_same or is_stream or is_split)
         return False
 
 
