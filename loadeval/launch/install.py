@@ -47,13 +47,6 @@ class Installed:
         self._measurement, self._end = measurement, end
         self._loader = loader  # what a framework builds is compared with it
 
-    @property
-    def log(self) -> Path | None:
-        """The log of the loader, or of the training loader; None where there is none."""
-        measurement = self._measurement()
-        file = None if measurement is None else measurement.settings.log_file
-        return None if file is None else Path(file)
-
     def recorded(self) -> Run:
         """Everything measured so far of the loader, or of the training loader.
 
