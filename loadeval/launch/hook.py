@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 Method = Callable[..., Iterator[Any]]
 
 PYTHONS_OWN = os.path.dirname(os.__file__)  # noqa: PTH120 - frames have such names, and pathlib takes 5 ms
-SPAWNED = ("--multiprocessing-fork", "multiprocessing.forkserver")
-"""What the arguments of a process contain if multiprocessing started it, but for a fork."""
 OWN = {"loadeval", "loadeval_adapters"}
 OURS = "_loadeval_class"
 """An attribute of what is put into a class: that class."""
@@ -210,16 +208,8 @@ def _session() -> Session | None:
 
 
 def _is_worker() -> bool:
-    """Whether this process is a worker of a loader, not a rank that mp.spawn started.
-
-    A worker thread makes get_worker_info() tell of one in the whole training process.
-    """
+    """Whether multiprocessing started this process, and it is no rank of torch.distributed."""
     if multiprocessing.parent_process() is None:
-        return False
-    torch_data = sys.modules.get("torch.utils.data")
-    if torch_data is not None and torch_data.get_worker_info() is not None:
-        return True
-    if not any(word in " ".join(sys.orig_argv[:4]) for word in SPAWNED):
         return False
     distributed = sys.modules.get("torch.distributed")
     return distributed is None or not (distributed.is_available() and distributed.is_initialized())
