@@ -67,8 +67,8 @@ class HangWatch:
     """Looks after the trainings that write the log at `path`, or the logs in that folder.
 
     They may hang once they got no batch for `hang_after_s`, by default TIMES_LONGEST_WAIT times as
-    long as ever before, and LEAST_NS at least. With `redact`, the file of stacks has no paths and
-    no command lines. The last arguments are for tests.
+    long as ever before, and LEAST_NS at least. With `redact` there is no file of stacks. The last
+    arguments are for tests.
     """
 
     def __init__(
@@ -162,16 +162,16 @@ class HangWatch:
         return trainings
 
     def _written(self, ranks: Sequence[Hang], looks: Sequence[Look]) -> Path | None:
-        """The new file with all stacks, beside the logs; None where it cannot be written."""
+        """The new file with all stacks, beside the logs; None where there is none."""
         folder = self._path if self._path.is_dir() else self._path.parent
         paths = (folder / f"hang-{number}.txt" for number in count(1))
         path = next(path for path in paths if not path.exists())
-        try:
-            text = stacks_text(ranks, looks, redact=self._redact)
-            path.write_text(text, encoding="utf-8", errors="backslashreplace")
-        except OSError:
-            return None
-        return path
+        with suppress(OSError):
+            if not self._redact:
+                text = stacks_text(ranks, looks)
+                path.write_text(text, encoding="utf-8", errors="backslashreplace")
+                return path
+        return None
 
 
 def _has_open(pid: int, path: Path) -> bool:
