@@ -389,16 +389,11 @@ def _kind_of(loader: Any) -> tuple[Any, ...]:
 
 
 def _source_of(loader: Any) -> Callable[[], Any]:
-    """Returns the dataset of a loader of torch's while it exists, else the loader itself.
-
-    Of a dataset that takes no weak reference, such as a list, as long as its loader exists.
-    """
-    is_of_torch = _is_of_torch(loader)
+    """Returns the dataset of a loader of torch's while it exists, else the loader itself."""
+    with suppress(TypeError):  # one such as a list takes no weak reference
+        return weakref.ref(dataset_of(loader) if _is_of_torch(loader) else loader)
     with suppress(TypeError):
-        return weakref.ref(dataset_of(loader) if is_of_torch else loader)
-    with suppress(TypeError):
-        reference = weakref.ref(loader)
-        return lambda: None if reference() is None else dataset_of(reference())
+        return weakref.ref(loader)
     return lambda: None
 
 
