@@ -47,7 +47,6 @@ class State:
         self.is_off = False
         self.pid = os.getpid()
         self.watched: dict[str, Watch] = {}
-        self.finder: Finder | None = None
 
     def declared(self, name: str) -> set[Any]:
         """All values of one attribute of these declarations."""
@@ -63,9 +62,7 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
 
     `adapter` is the one registered for it; None if an adapter of another module declares this one.
     """
-    module = sys.modules.get(name)
-    if module is None:  # it has removed itself
-        return []
+    module = sys.modules[name]
     if state.session is None:  # a worker that is forked later has its parent's
         state.pid = os.getpid()
     if adapter is None:
@@ -89,8 +86,7 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
 def use(session: Session, adapters: Mapping[str, str]) -> None:
     """Measure all loaders of these adapters with `session`, whenever they are imported."""
     state.session, state.is_off, state.pid = session, False, os.getpid()
-    state.finder = Finder(adapters, patch)
-    sys.meta_path.insert(0, state.finder)
+    sys.meta_path.insert(0, Finder(adapters, patch))
 
 
 def add(one: OneLoader, adapters: Mapping[str, str]) -> None:
@@ -104,7 +100,6 @@ def add(one: OneLoader, adapters: Mapping[str, str]) -> None:
 def end_session() -> None:
     """Measure nothing more with the session."""
     state.session, state.is_off = None, True
-    sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not state.finder]
 
 
 def _patch_loader(kind: type, watch: Watch) -> None:
