@@ -246,18 +246,15 @@ def asks(frames: Sequence[Frame], marks: Marks) -> bool:
 
 def frame_text(frame: Frame) -> str:
     """A frame as `data.py:31 Photographs.__getitem__`."""
-    line = "" if frame.line is None else f":{frame.line}"
     parts = frame.file.split("/")
     file = "/".join(parts[-2 if parts[-1] == "__init__.py" else -1 :])
-    return f"{file}{line} {frame.function}"
+    return f"{file}:{frame.line} {frame.function}"
 
 
 def call_text(thread: ThreadFigures) -> str | None:
     """The system call that a thread is in, what it is of, and the kernel's function."""
-    if thread.call is None and thread.wchan is None:
-        return None
-    of = "" if thread.path is None else f" of {thread.path}"
-    return f"{thread.call or 'not known'}{of}{f' ({thread.wchan})' if thread.wchan else ''}"
+    of, wchan = thread.path and f" of {thread.path}", thread.wchan and f" ({thread.wchan})"
+    return thread.call and f"{thread.call}{of or ''}{wchan or ''}"
 
 
 def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
@@ -396,9 +393,9 @@ def rows(hang: Hang, ranks: Sequence[Hang] = (), path: str | None = None) -> lis
     sample = batch if hang.sample is None else ", in ".join(filter(None, (str(hang.sample), batch)))
     of_ranks = []
     for rank in ranks if len(ranks) > 1 else ():
-        count = "" if rank.batches is None else f"{counted(rank.batches, 'batch', 'batches')}; "
+        batches = counted(rank.batches or 0, "batch", "batches")
         line = "" if rank.line is None else f", at {rank.line}"
-        said = f"{count}{rank.collective or f'{rank.who} {rank.says}'}{line}"
+        said = f"{batches}; {rank.collective or f'{rank.who} {rank.says}'}{line}"
         of_ranks.append((f"rank {rank.rank}", said))
     known = [
         ("sample", sample),
