@@ -154,7 +154,7 @@ def test_an_installed_session(
     monkeypatch.setattr(sys, "argv", ["unpublished_scans.py", ARGUMENT])
     folder = install(redact=redact)
     list(DataLoader(TensorDataset(torch.zeros(8, 1)), 4))
-    assert uninstall() == folder / "rank0.jsonl"
+    uninstall()
     assert read_run(folder / "rank0.jsonl").header.name == "rank0"
     assert (tell_tales(tmp_path) == {}) is redact
 

@@ -246,18 +246,15 @@ def asks(frames: Sequence[Frame], marks: Marks) -> bool:
 
 def frame_text(frame: Frame) -> str:
     """A frame as `data.py:31 Photographs.__getitem__`."""
-    line = "" if frame.line is None else f":{frame.line}"
     parts = frame.file.split("/")
     file = "/".join(parts[-2 if parts[-1] == "__init__.py" else -1 :])
-    return f"{file}{line} {frame.function}"
+    return f"{file}:{frame.line} {frame.function}"
 
 
-def call_text(thread: ThreadFigures, *, redact: bool = False) -> str | None:
+def call_text(thread: ThreadFigures) -> str | None:
     """The system call that a thread is in, what it is of, and the kernel's function."""
-    if thread.call is None and thread.wchan is None:
-        return None
-    of = "" if thread.path is None or redact else f" of {thread.path}"
-    return f"{thread.call or 'not known'}{of}{f' ({thread.wchan})' if thread.wchan else ''}"
+    of, wchan = thread.path and f" of {thread.path}", thread.wchan and f" ({thread.wchan})"
+    return thread.call and f"{thread.call}{of or ''}{wchan or ''}"
 
 
 def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
@@ -396,9 +393,9 @@ def rows(hang: Hang, ranks: Sequence[Hang] = (), path: str | None = None) -> lis
     sample = batch if hang.sample is None else ", in ".join(filter(None, (str(hang.sample), batch)))
     of_ranks = []
     for rank in ranks if len(ranks) > 1 else ():
-        count = "" if rank.batches is None else f"{counted(rank.batches, 'batch', 'batches')}; "
+        batches = counted(rank.batches or 0, "batch", "batches")
         line = "" if rank.line is None else f", at {rank.line}"
-        said = f"{count}{rank.collective or f'{rank.who} {rank.says}'}{line}"
+        said = f"{batches}; {rank.collective or f'{rank.who} {rank.says}'}{line}"
         of_ranks.append((f"rank {rank.rank}", said))
     known = [
         ("sample", sample),
@@ -419,27 +416,23 @@ def numbered(workers: Sequence[int]) -> str:
     return f"worker{'s' * (len(workers) > 1)} {', '.join(map(str, workers))}"
 
 
-def stacks_text(ranks: Sequence[Hang], looks: Sequence[Look], *, redact: bool) -> str:
-    """The stacks of all threads of all processes, as plain text.
-
-    With `redact` there are no command lines and no folders.
-    """
+def stacks_text(ranks: Sequence[Hang], looks: Sequence[Look]) -> str:
+    """The stacks of all threads of all processes, as plain text."""
     lines = []
     for hang, look in zip(ranks, looks, strict=True):
         lines += [headline(hang), ""]
         for process in (look.training, *look.others):
-            command = "" if redact or not process.command else f": {' '.join(process.command)}"
-            lines.append(f"process {process.pid}, started by {process.parent}{command}")
+            command = " ".join(process.command or ())
+            lines.append(f"process {process.pid}, started by {process.parent}: {command}")
             if process.problem is not None:
                 lines.append(f"  no stacks: {process.problem}")
             stacks = {} if process.stacks is None else {t.tid: t for t in process.stacks.threads}
             for thread in process.threads:
-                stack, call = stacks.get(thread.tid), call_text(thread, redact=redact)
+                stack, call = stacks.get(thread.tid), call_text(thread)
                 name = thread.name if stack is None or not stack.name else stack.name
                 lines.append(f"  thread {thread.tid} {name}: {thread.state} {call or ''}".rstrip())
                 for frame in () if stack is None else stack.stacks[-1]:
-                    place = f"{frame.file}:{frame.line or '?'} {frame.function}"
-                    lines.append(f"    {frame_text(frame) if redact else place}")
+                    lines.append(f"    {frame.file}:{frame.line} {frame.function}")
             lines.append("")
         lines += [f"process {pid}: killed by signal {signal}" for pid, signal in look.killed]
     return "\n".join(map(printable, lines)) + "\n"

@@ -44,7 +44,7 @@ LONGEST_LINE_BYTES = 100_000_000
 # Writing
 
 STDERR = 2
-REMOVED = "it was removed"
+LOST = "it was removed or cut off, or another program writes to it"
 WHY = {errno.EBADF: "the program closed its file descriptor"}
 # Without O_NONBLOCK a pipe waits for its reader.
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY
@@ -118,12 +118,11 @@ class RunLog:
             self._file = None  # it is the program's now
             raise OSError(errno.EBADF, WHY[errno.EBADF])
         # Some file systems tell neither names nor the size of what is being written.
-        is_removed = self._had_name and not state.st_nlink
-        is_changed = not self._seen_bytes <= state.st_size <= self.written_bytes
-        self.is_lost = is_removed or is_changed
+        is_there = state.st_nlink > 0 or not self._had_name
+        is_ours = self._seen_bytes <= state.st_size <= self.written_bytes
+        self.is_lost = not (is_there and is_ours)
         if self.is_lost:
-            changed = "it was cut off, or another program writes to it"
-            raise OSError(errno.ENODATA, REMOVED if is_removed else changed)
+            raise OSError(errno.ENODATA, LOST)
         rest = memoryview(text)
         while rest:
             rest = rest[os.write(self._file, rest) :]
@@ -221,7 +220,6 @@ class LogReader:
         self.path = path
         self._lines = defaultdict[type[lines.Line], list[Any]](list)
         self._steps = [steps_of([])]
-        self._over: set[int] = set()
         self._number = 0
         self._left_out: list[str] = []
 
@@ -231,7 +229,7 @@ class LogReader:
         for text in texts:
             self._number += 1
             try:
-                line = self._checked(text)
+                line = self._decoded(text)
             except RunLogError as error:
                 if not self._lines[lines.Header]:
                     raise RunLogError(f"{self.path}, line 1 {error}; {ASK_FOR_A_LOG}") from None
@@ -245,17 +243,10 @@ class LogReader:
                 self._lines[type(line)].append(line)
         self._steps.append(steps_of(blocks))
 
-    def _checked(self, text: bytes) -> lines.Line:
+    def _decoded(self, text: bytes) -> lines.Line:
         line = lines.decode(text)
-        if self._lines[lines.RunEnd]:
-            raise RunLogError("comes after the end line")
         if isinstance(line, lines.Header) is bool(self._lines[lines.Header]):
             raise RunLogError("is out of order: one header was expected, before everything else")
-        of_epochs = lines.Block | lines.EpochEnd | lines.Prefetch | lines.Window
-        if isinstance(line, of_epochs) and line.epoch in self._over:
-            raise RunLogError(f"is of epoch {line.epoch}, which had ended before")
-        if isinstance(line, lines.EpochEnd):
-            self._over.add(line.epoch)
         return line
 
     def run(self) -> Run:
@@ -288,7 +279,8 @@ class LogReader:
                 readings[key] = table.take(~earlier)
         # Between two epochs of a live run no line is missing.
         is_closed, ends = bool(by_type[lines.RunEnd]), tuple(by_type[lines.EpochEnd])
-        if not is_closed and (not ends or set(np.unique(steps.epoch).tolist()) - self._over):
+        over = {end.epoch for end in ends}
+        if not is_closed and (not ends or set(np.unique(steps.epoch).tolist()) - over):
             notes.append(NO_END)
         return Run(
             header=by_type[lines.Header][0],

@@ -47,13 +47,6 @@ class Installed:
         self._measurement, self._end = measurement, end
         self._loader = loader  # what a framework builds is compared with it
 
-    @property
-    def log(self) -> Path | None:
-        """The log of the loader, or of the training loader; None where there is none."""
-        measurement = self._measurement()
-        file = None if measurement is None else measurement.settings.log_file
-        return None if file is None else Path(file)
-
     def recorded(self) -> Run:
         """Everything measured so far of the loader, or of the training loader.
 
@@ -180,7 +173,7 @@ def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
     if file is not None and Path(file).absolute() in _log_files and not options.get("overwrite"):
         options["log_file"] = file = free_name(file)
     measurement = measurement_of(LoaderEvaluator(loader, mode, **options))
-    one = OneLoader(loader, measurement, hook.remove)
+    one = OneLoader(loader, measurement, hook.state.ones.remove)
     if file is not None:
         _log_files.add(Path(file).absolute())
     hook.add(one, {TORCH: adapters()[TORCH]})

@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -21,8 +20,8 @@ from loadeval.core.threads import LOG_THREAD as LOG
 from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit, warn_once, within
 from loadeval.data.folder import LoaderRecord, ProcessRecord, Role
 from loadeval.data.lines import Mode
-from loadeval.data.log import REMOVED, why
-from loadeval.errors import LoadevalWarning, UsageError
+from loadeval.data.log import LOST, why
+from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator, Measurement, place_among_ranks
 from loadeval.launch.folder import claimed_name
 from loadeval.launch.loadeval_inject import ENDED_MARK, ENOUGH_MARK, REFUSED_MARK, failed
@@ -207,8 +206,6 @@ class Session:
         if not self._name:
             self._rank = _rank()
             self._name = claimed_name(self.folder, self._rank)
-            # A program that turns warnings into errors would end at one of ours.
-            warnings.filterwarnings("default", category=LoadevalWarning)
             optimizer = sys.modules.get("torch.optim.optimizer")
             if optimizer is not None:
                 hook = optimizer.register_optimizer_step_post_hook(self.stepped)
@@ -222,10 +219,8 @@ class Session:
         if mode == "alternate" and (alternates or hasattr(loader, "load_state_dict")):
             mode = "log"
         stem = self._name + ("" if has_gradients else "-validation")
-        taken = {loader.log for loader in self.loaders}
         names = (f"{stem}{'' if number == 1 else f'-{number}'}.jsonl" for number in count(1))
-        paths = (self.folder / name for name in names)
-        log = next(path for path in paths if path not in taken and not path.exists())
+        log = next(path for name in names if not (path := self.folder / name).exists())
         options: dict[str, Any] = {"name": log.stem, "redact": settings.redact}
         if mode == settings.mode:
             options["batches"] = settings.batches
@@ -348,14 +343,11 @@ class OneLoader:
                 own, used = [sampler() for sampler in self._samplers], samplers_of(loader)
                 if any(sampler is own[0] for sampler in used):
                     return True
-                is_split, was_split = (
-                    any(isinstance(sampler, torch_data.DistributedSampler) for sampler in samplers)
-                    for samplers in (used, own)
-                )
+                is_split = any(isinstance(each, torch_data.DistributedSampler) for each in used)
                 is_same = any(one is another for one in own for another in used)
                 is_stream = isinstance(dataset, torch_data.IterableDataset)
                 trains: bool = sys.modules["torch"].is_grad_enabled()
-                return trains and (is_same or is_stream or (is_split and not was_split))
+                return trains and (is_same or is_stream or is_split)
         return False
 
 
@@ -395,16 +387,11 @@ def _kind_of(loader: Any) -> tuple[Any, ...]:
 
 
 def _source_of(loader: Any) -> Callable[[], Any]:
-    """Returns the dataset of a loader of torch's while it exists, else the loader itself.
-
-    Of a dataset that takes no weak reference, such as a list, as long as its loader exists.
-    """
-    is_of_torch = _is_of_torch(loader)
+    """Returns the dataset of a loader of torch's while it exists, else the loader itself."""
+    with suppress(TypeError):  # one such as a list takes no weak reference
+        return weakref.ref(dataset_of(loader) if _is_of_torch(loader) else loader)
     with suppress(TypeError):
-        return weakref.ref(dataset_of(loader) if is_of_torch else loader)
-    with suppress(TypeError):
-        reference = weakref.ref(loader)
-        return lambda: None if reference() is None else dataset_of(reference())
+        return weakref.ref(loader)
     return lambda: None
 
 
@@ -419,7 +406,7 @@ def _rank() -> int:
 
 def _reason(error: OSError) -> str:
     """Why a file in the folder of the run is not written."""
-    return REMOVED if isinstance(error, FileNotFoundError) else why(error)
+    return LOST if isinstance(error, FileNotFoundError) else why(error)
 
 
 def _reference(value: Any) -> Callable[[], Any]:

@@ -245,11 +245,12 @@ def hang_in(path: Path, **options: Any) -> Found:
 
 
 def test_all_stacks_are_in_a_file(tmp_path: Path) -> None:
-    """A new one, in the folder of the logs or beside the log."""
+    """A new one, in the folder of the logs or beside the log; none where that is redacted."""
     log = going_on(tmp_path / "rank0.jsonl")
     assert hang_in(tmp_path).path == tmp_path / "hang-1.txt"
     assert hang_in(tmp_path).path == tmp_path / "hang-2.txt"
-    assert hang_in(log).path == tmp_path / "rank0-hang-1.txt"
+    assert hang_in(log).path == tmp_path / "hang-3.txt"
+    assert hang_in(log, redact=True).path is None
     text = (tmp_path / "hang-1.txt").read_text()
     assert "no batch for 34 s: worker 0 (process 7) is stuck" in text
     assert ": python train.py" in text

@@ -26,13 +26,6 @@ PARENT = f"""
 import subprocess, sys
 sys.exit(subprocess.run([sys.executable, {str(PROGRAM)!r}, *sys.argv[1:]]).returncode)
 """
-FORK = """
-import multiprocessing
-def train():
-    from tests.launch.program import main
-    main()
-multiprocessing.get_context("fork").Process(target=train).start()
-"""
 TRAINED = {"rank0-validation.jsonl": 8, "rank0.jsonl": 16}
 """Batches of two epochs."""
 SPAWN = """
@@ -62,7 +55,6 @@ def tool(name: str) -> str:
         pytest.param([PYTHON, "-m", "tests.launch.program"], id="module"),
         pytest.param(["sh", "-c", f"{PYTHON} -O -u {PROGRAM}; exit $?"], id="shell"),
         pytest.param([PYTHON, "-c", PARENT], id="subprocess"),
-        pytest.param([PYTHON, "-c", FORK], id="fork"),
         pytest.param([PYTHON, str(PROGRAM), "--workers=1", "--context=spawn"], id="spawn"),
         pytest.param(
             [PYTHON, str(PROGRAM), "--workers=1", "--context=forkserver"], id="forkserver"

@@ -28,12 +28,6 @@ if TYPE_CHECKING:
 PLAIN = DataLoader.__iter__
 
 
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
-    yield
-    assert DataLoader.__iter__ is PLAIN
-
-
 def loader() -> DataLoader[Any]:
     return DataLoader(TensorDataset(torch.arange(20.0)), 4)
 
@@ -118,7 +112,6 @@ def test_what_a_framework_builds_trains_where_gradients_are_on(kind: Any) -> Non
 
 
 def test_one_of_the_same_dataset_can_be_measured_beside_it() -> None:
-    """The class is as it was once the last of them is closed."""
     dataset = TensorDataset(torch.arange(20.0))
     training, validation = DataLoader(dataset, 4), DataLoader(dataset, 10)
     with install(validation) as of_validation:
@@ -168,7 +161,7 @@ list(loader)
 
 
 def test_a_loader_is_measured_without_what_install_returns(tmp_path: Path) -> None:
-    """One built from it is too, when it is gone itself; without both, all is as it was."""
+    """One built from it is too, when it is gone itself; without both, it ends."""
     own = loader()
     install(own, log_file=tmp_path / "run.jsonl")
     built = halved(own)
