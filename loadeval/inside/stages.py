@@ -216,11 +216,6 @@ class Stages:
         """The part of `total_ns` that these stages are charged in all."""
         return self.share(sum(share.charged_ns for share in self.stages if share.stage in stages))
 
-    def transform_share(self, transform: TransformTime) -> float | None:
-        """The part of `total_ns` that fetching is charged for this transform."""
-        fetching = self.charged_share("fetch")
-        return fetching and min(transform.ns / max(self.fetch_ns, 1.0), 1.0) * fetching
-
     @property
     def line(self) -> CodeLine | None:
         """The function that workers were seen in most often, but for those that call transforms.
