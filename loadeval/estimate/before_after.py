@@ -33,7 +33,6 @@ EQUAL_WITHIN = 0.10
 """Nothing is concluded from a wider interval of the time lost either."""
 BY_BATCH = "batches are compared as if equally large"
 NOT_SETTINGS = {"adapter", "made_by", "made_at", "setting_names", "overrides", "ready_batches"}
-NOT_SETTINGS |= {"dataset_objects", "dataset_object_bytes"}
 """What is known of a loader and nobody sets."""
 ENVIRONMENT_FACTS = ("host", "platform", "cpus", "cpus_usable", "omp_num_threads", "world_size")
 
@@ -165,10 +164,9 @@ class BeforeAfter(NamedTuple):
     """A run against an earlier one.
 
     `epochs` and `steady` are throughputs per second in `unit`, over whole epochs and in the steady
-    state. `lost`, `wait` and `step` are in nanoseconds per batch of the later run, those of the
-    earlier one for as many samples. `pace` goes by the throughput that was `judged`, which `says`
-    has in words; `objection` is why not even its interval is to be trusted, or "". `cautions` are
-    sentences.
+    state. `wait` and `step` are in nanoseconds per batch of the later run, those of the earlier one
+    for as many samples. `pace` goes by the throughput that was `judged`, which `says` has in words;
+    `objection` is why not even its interval is to be trusted, or "". `cautions` are sentences.
     """
 
     pace: Pace
@@ -179,7 +177,6 @@ class BeforeAfter(NamedTuple):
     unit: str
     epochs: Compared
     steady: Compared
-    lost: Compared
     wait: Compared
     step: Compared
     changes: tuple[Changed, ...]
@@ -240,7 +237,6 @@ def before_after(before: Run, now: Run) -> BeforeAfter:
         unit=unit,
         epochs=epochs,
         steady=steady,
-        lost=compared(now_gap.lost, before_gap.lost, scale),
         wait=compared(now_gap.real_wait, before_gap.real_wait, scale),
         step=compared(now_gap.real_step, before_gap.real_step, scale),
         changes=changes,
