@@ -33,6 +33,7 @@ EQUAL_WITHIN = 0.10
 """Nothing is concluded from a wider interval of the time lost either."""
 BY_BATCH = "batches are compared as if equally large"
 NOT_SETTINGS = {"adapter", "made_by", "made_at", "setting_names", "overrides", "ready_batches"}
+NOT_SETTINGS |= {"dataset_objects", "dataset_object_bytes"}
 """What is known of a loader and nobody sets."""
 ENVIRONMENT_FACTS = ("host", "platform", "cpus", "cpus_usable", "omp_num_threads", "world_size")
 
