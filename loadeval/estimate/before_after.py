@@ -165,9 +165,10 @@ class BeforeAfter(NamedTuple):
     """A run against an earlier one.
 
     `epochs` and `steady` are throughputs per second in `unit`, over whole epochs and in the steady
-    state. `wait` and `step` are in nanoseconds per batch of the later run, those of the earlier one
-    for as many samples. `pace` goes by the throughput that was `judged`, which `says` has in words;
-    `objection` is why not even its interval is to be trusted, or "". `cautions` are sentences.
+    state. `lost`, `wait` and `step` are in nanoseconds per batch of the later run, those of the
+    earlier one for as many samples. `pace` goes by the throughput that was `judged`, which `says`
+    has in words; `objection` is why not even its interval is to be trusted, or "". `cautions` are
+    sentences.
     """
 
     pace: Pace
@@ -178,6 +179,7 @@ class BeforeAfter(NamedTuple):
     unit: str
     epochs: Compared
     steady: Compared
+    lost: Compared
     wait: Compared
     step: Compared
     changes: tuple[Changed, ...]
@@ -238,6 +240,7 @@ def before_after(before: Run, now: Run) -> BeforeAfter:
         unit=unit,
         epochs=epochs,
         steady=steady,
+        lost=compared(now_gap.lost, before_gap.lost, scale),
         wait=compared(now_gap.real_wait, before_gap.real_wait, scale),
         step=compared(now_gap.real_step, before_gap.real_step, scale),
         changes=changes,

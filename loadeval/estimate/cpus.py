@@ -123,7 +123,9 @@ def cpus(run: Run) -> Cpus:
     every = max(allowed("machine") or 0, most, theirs)
     kept_by: KeptBy | None = None
     if theirs < every:
-        kept_by = "process" if own < most else "starter"
+        # OpenMP binds the thread that imports torch to one CPU, maybe before loadeval is imported.
+        is_bound = own < most or (bool(environment.get("cpu_binding")) and own == 1)
+        kept_by = "process" if is_bound else "starter"
         if (theirs, shared) != (own, own):
             kept_by = "workers"
     if round(use.step or 1.0) > 1:  # each thread of a step may be bound to a CPU of its own

@@ -130,9 +130,10 @@ def verdict(gap: Gap, run: Run, ideal: Run | None = None) -> Verdict:
         f"{level.capitalize()}: training would be {times(speedup.value)} as fast if loading were "
         f"free (95% CI [{least}, {most}])"
     )
-    return Verdict(
-        level, "concluded", headline, lost_in_words(lost), more if len(levels) > 1 else ""
-    )
+    reason = lost_in_words(lost)
+    if levels[-1] != "not" and lost.value > 0:
+        reason += f", most of it to {max(gap.parts(), key=lambda part: part[1].value)[0]}"
+    return Verdict(level, "concluded", headline, reason, more if len(levels) > 1 else "")
 
 
 def level_of(lost: float) -> str:

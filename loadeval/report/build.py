@@ -150,6 +150,7 @@ def change_sections(before: Result, now: Result) -> list[Section]:
     compared = (
         ("whole epochs", told.epochs, rate),
         ("steady state", told.steady, rate),
+        ("lost a batch", told.lost, "duration"),
         ("wait a batch", told.wait, "duration"),
         ("step", told.step, "duration"),
     )
