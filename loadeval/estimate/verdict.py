@@ -25,6 +25,10 @@ MODERATE_SHARE, HIGH_SHARE = 0.05, 0.20
 FEWEST_BATCHES, FEWEST_PAIRS = 20, 3
 """With fewer measured batches in an arm nothing is concluded; the smallest blocks of fewer pairs
 have no more."""
+USUAL_BATCHES, MORE_EPOCHS = 250, 10
+"""So many more batches nearly always suffice, or epochs where each is a block."""
+LEAST_MORE, MOST_MORE = 2.0, 10.0
+"""Times the batches there are that are asked for, where they do not suffice."""
 WIDEST_SHARE = 0.10
 """Nothing is concluded from an interval of the lost share that is wider either way.
 
@@ -150,12 +154,20 @@ def lost_in_words(lost: Estimate) -> str:
 
 def _unmeasured(gap: Gap, run: Run, ideal: Run | None) -> str:
     """Why there is nothing to compare."""
-    if ideal is None and gap.pairs is None:
+    if ideal is not None:
+        return "; ".join(
+            f"{side.path or side.header.name} has no steady-state batches: it has "
+            f"{side.batches:,}, and the first {side.header.warmup:,} of each epoch are warm-up"
+            for side, iteration in ((run, gap.real), (ideal, gap.ideal))
+            if iteration is None
+        )
+    if gap.pairs is None:
         return "ideal loading was not measured"
-    short = run if ideal is None or gap.real is None else ideal
-    batches = counted(short.batches, "batch", "batches")
-    epochs = counted(len(epoch_lengths(short)), "epoch")
-    return f"{short.path or short.header.name} is too short: it has {batches} in {epochs}"
+    batches, epochs = run.batches, len(epoch_lengths(run))
+    return (
+        f"{run.path or run.header.name} is too short for a pair of a real and an ideal block: "
+        f"it has {counted(batches, 'batch', 'batches')} in {counted(epochs, 'epoch')}"
+    )
 
 
 def busy_in_ideal(run: Run) -> float | None:
@@ -206,12 +218,19 @@ def _more(gap: Gap, run: Run) -> str:
         if gap.ideal is None:
             return "Measure one run with mode='alternate', or one more with mode='replay'."
         return "Measure more batches in both runs, or one run with mode='alternate'."
+    if gap.of_epochs:
+        return f"Measure {MORE_EPOCHS} more epochs: they are so short that each is a block."
     if gap.lost_share is None:
         batches = batches_for(FEWEST_PAIRS, run.loader.prefetch_depth or 0)
         return f"A verdict takes about {batches:,} batches."
+    # The width of the interval falls with the square root of their number.
+    low, high = gap.lost_share.bounds
+    narrower = ((high - low) / 2 / WIDEST_SHARE) ** 2
+    needed = int(run.batches * min(max(narrower, LEAST_MORE), MOST_MORE))
+    batches = max(round(needed, 2 - len(str(needed))), USUAL_BATCHES)
     return (
-        "Measure more batches or epochs; raise the number of pairs or batches if that ended the "
-        "measurement."
+        f"Measure more batches or epochs, {batches:,} batches at least; raise the number of pairs "
+        "or batches if that ended the measurement."
     )
 
 
