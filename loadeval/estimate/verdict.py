@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loadeval.data.blocks import batches_for, whole_epochs
+from loadeval.data.blocks import batches_for, two_blocks_for, whole_epochs
 from loadeval.data.run import ARMS, Run
 from loadeval.estimate.cpus import workers_cpus
 from loadeval.estimate.epochs import starts_of
 from loadeval.estimate.gap import Gap
 from loadeval.estimate.stats import Estimate
-from loadeval.estimate.steady import epoch_lengths, steady, whole_windows
+from loadeval.estimate.steady import epoch_lengths, length_of_epochs, steady, whole_windows
 from loadeval.words import counted, duration, share, times
 
 MODERATE_SHARE, HIGH_SHARE = 0.05, 0.20
@@ -148,8 +148,13 @@ def level_of(lost: float) -> str:
 
 
 def lost_in_words(lost: Estimate) -> str:
-    """How much is lost; under 0 is by chance, or what slowed ideal steps down."""
-    return f"{lost:share} of the training time is lost to data loading"
+    """How much is lost; where that is under 0 by chance alone, how much it may be."""
+    if lost.value >= 0:
+        return f"{lost:share} of the training time is lost to data loading"
+    if lost.bounds[1] < MODERATE_SHARE:
+        return f"no time is lost to data loading ({lost:share})"
+    most = share(lost.bounds[1])
+    return f"up to {most} of the training time may be lost to data loading ({lost:share})"
 
 
 def _unmeasured(gap: Gap, run: Run, ideal: Run | None) -> str:
@@ -218,11 +223,16 @@ def _more(gap: Gap, run: Run) -> str:
         if gap.ideal is None:
             return "Measure one run with mode='alternate', or one more with mode='replay'."
         return "Measure more batches in both runs, or one run with mode='alternate'."
-    if gap.of_epochs:
+    depth = run.loader.prefetch_depth or 0
+    has_ended = any(end.cause == "exhausted" for end in run.ends)
+    are_short = has_ended and (length_of_epochs(run) or math.inf) < two_blocks_for(depth)
+    if gap.of_epochs or (are_short and not gap.real_batches):
         return f"Measure {MORE_EPOCHS} more epochs: they are so short that each is a block."
     if gap.lost_share is None:
-        batches = batches_for(FEWEST_PAIRS, run.loader.prefetch_depth or 0)
-        return f"A verdict takes about {batches:,} batches."
+        batches, loaded = batches_for(FEWEST_PAIRS, depth), run.steps.where(arm=0)
+        pace_ns = float((loaded.wait_ns + loaded.step_ns.clip(0)).sum()) / max(len(loaded), 1)
+        takes = f", which take {duration(batches * pace_ns)} at this pace" if pace_ns else ""
+        return f"A verdict takes about {batches:,} batches{takes}."
     # The width of the interval falls with the square root of their number.
     low, high = gap.lost_share.bounds
     narrower = ((high - low) / 2 / WIDEST_SHARE) ** 2
