@@ -116,8 +116,8 @@ class Trainings(TypedDict):
 class Backends(TypedDict):
     """Several backends under one training step, by name; throughput is in `unit` per second.
 
-    `memory_bytes` is what training and workers take together. `differences` are between every two,
-    the fastest first. `failed` says of others what their loaders raised, and `unequal` and
+    `memory_bytes` is what training and workers take together. `differences` are between the fastest
+    and each other. `failed` says of others what their loaders raised, and `unequal` and
     `cautions` what makes them less comparable.
     """
 

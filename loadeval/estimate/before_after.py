@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import combinations
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -90,14 +89,15 @@ class Difference(NamedTuple):
 
 
 def differences(backends: Mapping[str, Run]) -> list[Difference]:
-    """Between every two backends that were measured, the fastest first."""
+    """Between the fastest backend and each other that was measured, the faster first."""
     by_sample = unit_of(list(backends.values())) != BATCHES
     rates = {name: throughput(gap(run), by_sample).get("real") for name, run in backends.items()}
     known = {name: rate for name, rate in rates.items() if rate is not None}
+    names = sorted(known, key=lambda name: -known[name].value)
     found = []
-    for one, other in combinations(sorted(known, key=lambda name: -known[name].value), 2):
-        ratio = _in_rounds(backends[one], backends[other], by_sample)
-        found.append(Difference(one, other, ratio or known[one] / known[other]))
+    for other in names[1:]:
+        ratio = _in_rounds(backends[names[0]], backends[other], by_sample)
+        found.append(Difference(names[0], other, ratio or known[names[0]] / known[other]))
     return found
 
 
@@ -186,8 +186,10 @@ class BeforeAfter(NamedTuple):
 
     def gate(self, bound: float) -> tuple[bool | None, str]:
         """Whether throughput is more than `bound`, between 0 and 1, under the earlier one's."""
-        slower = None if self.judged is None else 1 - self.judged
-        return gate(slower, bound, "slower", self.says, self.objection)
+        slower, objection = None if self.judged is None else 1 - self.judged, self.objection
+        if objection:
+            objection += ". Measure more batches or epochs, on a machine that does nothing else."
+        return gate(slower, bound, "slower", self.says, objection)
 
 
 def before_after(before: Run, now: Run) -> BeforeAfter:
@@ -211,16 +213,26 @@ def before_after(before: Run, now: Run) -> BeforeAfter:
     of_steady = epochs.ratio is None or epochs.ratio.low is None or paces == ("undecided", "slower")
     judged, pace = (steady.ratio, paces[1]) if of_steady else (epochs.ratio, paces[0])
     period = "in the steady state" if of_steady else "over whole epochs"
-    says = "" if judged is None else f"{judged:times} of its throughput, {period}"
-    counts, objection = (now_gap.real_batches, before_gap.real_batches), ""
-    if min(counts) < FEWEST_BATCHES or judged is None or judged.low is None:
+    says, objection = f"not measured, {period}", ""
+    if judged is not None:
+        says = f"{judged:times} of its throughput, {period}"
+    counts = now_gap.real_batches, before_gap.real_batches
+    if min(counts) < FEWEST_BATCHES:
         pace = "undecided"
-        objection = f"too few batches: {counts[0]:,} now and {counts[1]:,} before"
+        objection = (
+            f"too few batches: {counts[0]:,} now and {counts[1]:,} before, and each needs at "
+            f"least {FEWEST_BATCHES}"
+        )
+    elif judged is None or judged.low is None:
+        objection = f"{says}, too few measurements for a 95% CI"
+    neither = f"neither beyond {LEAST_CHANGE:.0%} nor within {EQUAL_WITHIN:.0%}"
     headlines: dict[Pace, str] = {
         "slower": f"Slower than the baseline: {says}",
         "faster": f"Faster than the baseline: {says}",
         "equal": f"As fast as the baseline, within {EQUAL_WITHIN:.0%}: {says}",
-        "undecided": f"Undecided against the baseline: {objection or says}",
+        "undecided": (
+            f"Undecided against the baseline: {objection or f'{says}; the 95% CI is {neither}'}"
+        ),
     }
     changes = tuple(changes_between(before, now))
     cautions = {

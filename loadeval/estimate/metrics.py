@@ -104,7 +104,7 @@ def served(run: Run, rows: Mask) -> Callable[[Column], Column]:
 
     A batch is served from its request to the end of its step.
     """
-    steps = run.steps.take(rows & (run.steps.request_ns != UNKNOWN))
+    steps = run.steps.take(rows)
     steps = steps.take(np.argsort(steps.request_ns, kind="stable"))
     took_ns = steps.wait_ns + steps.step_ns.clip(0)
     ends_ns = np.append(0, steps.request_ns + took_ns)

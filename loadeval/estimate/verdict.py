@@ -12,19 +12,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loadeval.data.blocks import batches_for, whole_epochs
+from loadeval.data.blocks import batches_for, two_blocks_for, whole_epochs
 from loadeval.data.run import ARMS, Run
 from loadeval.estimate.cpus import workers_cpus
 from loadeval.estimate.epochs import starts_of
 from loadeval.estimate.gap import Gap
 from loadeval.estimate.stats import Estimate
-from loadeval.estimate.steady import epoch_lengths, steady, whole_windows
+from loadeval.estimate.steady import epoch_lengths, length_of_epochs, steady, whole_windows
 from loadeval.words import counted, duration, share, times
 
 MODERATE_SHARE, HIGH_SHARE = 0.05, 0.20
 FEWEST_BATCHES, FEWEST_PAIRS = 20, 3
 """With fewer measured batches in an arm nothing is concluded; the smallest blocks of fewer pairs
 have no more."""
+USUAL_BATCHES, MORE_EPOCHS = 250, 10
+"""So many more batches nearly always suffice, or epochs where each is a block."""
+LEAST_MORE, MOST_MORE = 2.0, 10.0
+"""Times the batches there are that are asked for, where they do not suffice."""
 WIDEST_SHARE = 0.10
 """Nothing is concluded from an interval of the lost share that is wider either way.
 
@@ -144,18 +148,31 @@ def level_of(lost: float) -> str:
 
 
 def lost_in_words(lost: Estimate) -> str:
-    """How much is lost; under 0 is by chance, or what slowed ideal steps down."""
-    return f"{lost:share} of the training time is lost to data loading"
+    """How much is lost; where that is under 0 by chance alone, how much it may be."""
+    if lost.value >= 0:
+        return f"{lost:share} of the training time is lost to data loading"
+    if lost.bounds[1] < MODERATE_SHARE:
+        return f"no time is lost to data loading ({lost:share})"
+    most = share(lost.bounds[1])
+    return f"up to {most} of the training time may be lost to data loading ({lost:share})"
 
 
 def _unmeasured(gap: Gap, run: Run, ideal: Run | None) -> str:
     """Why there is nothing to compare."""
-    if ideal is None and gap.pairs is None:
+    if ideal is not None:
+        return "; ".join(
+            f"{side.path or side.header.name} has no steady-state batches: it has "
+            f"{side.batches:,}, and the first {side.header.warmup:,} of each epoch are warm-up"
+            for side, iteration in ((run, gap.real), (ideal, gap.ideal))
+            if iteration is None
+        )
+    if gap.pairs is None:
         return "ideal loading was not measured"
-    short = run if ideal is None or gap.real is None else ideal
-    batches = counted(short.batches, "batch", "batches")
-    epochs = counted(len(epoch_lengths(short)), "epoch")
-    return f"{short.path or short.header.name} is too short: it has {batches} in {epochs}"
+    batches, epochs = run.batches, len(epoch_lengths(run))
+    return (
+        f"{run.path or run.header.name} is too short for a pair of a real and an ideal block: "
+        f"it has {counted(batches, 'batch', 'batches')} in {counted(epochs, 'epoch')}"
+    )
 
 
 def busy_in_ideal(run: Run) -> float | None:
@@ -206,12 +223,24 @@ def _more(gap: Gap, run: Run) -> str:
         if gap.ideal is None:
             return "Measure one run with mode='alternate', or one more with mode='replay'."
         return "Measure more batches in both runs, or one run with mode='alternate'."
+    depth = run.loader.prefetch_depth or 0
+    has_ended = any(end.cause == "exhausted" for end in run.ends)
+    are_short = has_ended and (length_of_epochs(run) or math.inf) < two_blocks_for(depth)
+    if gap.of_epochs or (are_short and not gap.real_batches):
+        return f"Measure {MORE_EPOCHS} more epochs: they are so short that each is a block."
     if gap.lost_share is None:
-        batches = batches_for(FEWEST_PAIRS, run.loader.prefetch_depth or 0)
-        return f"A verdict takes about {batches:,} batches."
+        batches, loaded = batches_for(FEWEST_PAIRS, depth), run.steps.where(arm=0)
+        pace_ns = float((loaded.wait_ns + loaded.step_ns.clip(0)).sum()) / max(len(loaded), 1)
+        takes = f", which take {duration(batches * pace_ns)} at this pace" if pace_ns else ""
+        return f"A verdict takes about {batches:,} batches{takes}."
+    # The width of the interval falls with the square root of their number.
+    low, high = gap.lost_share.bounds
+    narrower = ((high - low) / 2 / WIDEST_SHARE) ** 2
+    needed = int(run.batches * min(max(narrower, LEAST_MORE), MOST_MORE))
+    batches = max(round(needed, 2 - len(str(needed))), USUAL_BATCHES)
     return (
-        "Measure more batches or epochs; raise the number of pairs or batches if that ended the "
-        "measurement."
+        f"Measure more batches or epochs, {batches:,} batches at least; raise the number of pairs "
+        "or batches if that ended the measurement."
     )
 
 

@@ -26,7 +26,7 @@ from loadeval.findings import (
 )
 from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
 from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
-from loadeval.inside.code import FUTEX, SlowFormat, slow_format
+from loadeval.inside.code import AMPLIFIED, FUTEX, MUCH_READ, SlowFormat, slow_format
 from loadeval.inside.lanes import loaded
 from loadeval.inside.stages import CodeLine, LibraryCall, TransformTime, mean_known
 from loadeval.model.changes import Change
@@ -87,6 +87,10 @@ OF_FORMAT = {
     "a file with an index is opened": (
         "open the file once in each worker, and keep it",
         "its index is read whenever it is opened",
+    ),
+    AMPLIFIED: (
+        "read only what is used",
+        "split large files, map them, seek by an index, or keep what was read for the next samples",
     ),
 }
 """By the form of the data: what to do, and why."""
@@ -152,7 +156,7 @@ def part_of(c: Context) -> TransformTime | None:
 
 def format_of(c: Context) -> SlowFormat | None:
     """The form of the data that makes it slow to read; None where none does."""
-    return slow_format(c.stages, DOMINATES)
+    return slow_format(c.stages, mean_known(c.batches.nbytes), DOMINATES)
 
 
 def tokenising_of(c: Context) -> tuple[float, str]:
@@ -278,14 +282,14 @@ def copied_pages(c: Context) -> Finding | None:
 
 @rule(
     "data format",
-    source=f"lines of code, the library functions that they call; {SIMULATED}",
+    source=f"lines of code, the library functions that they call, and bytes read; {SIMULATED}",
     undo=lambda c: less(format_of(c)),
 )
 def data_format(c: Context) -> Finding | None:
     """The data is in a form that is slow to read sample by sample.
 
     Shown by functions that unpack, parse, select rows or open files, in 40% of the samples of the
-    code.
+    code; or 8 times the bytes of a batch that are read, at 100 MB/s.
     Excluded by a transform that is named, and what excludes it.
     """
     form = format_of(c)
@@ -294,6 +298,12 @@ def data_format(c: Context) -> Finding | None:
     if form is None or part_of(c) or not computes(c):
         return None
     says = f"{share(form.share)} of loading a batch is spent in {form.name}: {form.form}."
+    if form.amplification is not None and form.amplification >= MUCH_READ:
+        says = (
+            f"Loading reads {size(c.stages.read_bytes or 0.0)} for a batch, "
+            f"{form.amplification:,.0f} times what it hands out, and spends {share(form.share)} of "
+            f"its time in {form.name}."
+        )
     do, because = OF_FORMAT[form.form]
     if "opened" in form.form and c.opens_no_file:
         do, because = IN_ORDER

@@ -23,6 +23,15 @@ THREADS = re.compile(r"(concurrent\.futures|queue|threading|multiprocessing\.poo
 MOSTLY = 0.5
 """A worker waits for its own threads where it is seen in these, or they compute, for so long."""
 
+
+MUCH_READ = 8.0
+"""Bytes read for each byte of a batch, from which on most of what is read is not used."""
+READ_BYTES_PER_NS = 0.1
+"""Who loads reads that fast, at least, if reading matters: 100 MB/s.
+
+An image is decoded at a tenth of that, counted in compressed bytes, and is cropped afterwards.
+"""
+AMPLIFIED = "far more is read than used"
 FORMATS = {
     "a compressed archive is unpacked": r"numpy\.lib\.\w*npyio\w*\.(NpzFile\.)?__getitem__"
     r"|(zlib|gzip|bz2|lzma)\..+|zipfile\b.*\.(ZipExtFile\..+|ZipFile\.(read|open))",
@@ -89,17 +98,19 @@ def computing_threads(stages: Stages) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SlowFormat:
-    """A form of the data, of FORMATS, that takes a `share` of fetch and collate.
+    """A form of the data, of FORMATS or AMPLIFIED, that takes a `share` of fetch and collate.
 
     `name` is the line of the program, and what it calls: `data.py:31 __getitem__ > json.loads`.
+    `amplification` is how many bytes are read for one of a batch; None where that is not known.
     """
 
     form: str
     name: str
     share: float
+    amplification: float | None
 
 
-def slow_format(stages: Stages, least_share: float) -> SlowFormat | None:
+def slow_format(stages: Stages, batch_bytes: float | None, least_share: float) -> SlowFormat | None:
     """The form of the data that takes `least_share` of loading or more; None where none does."""
     calls: dict[str, list[LibraryCall]] = {}
     for call in stages.calls:
@@ -108,6 +119,14 @@ def slow_format(stages: Stages, least_share: float) -> SlowFormat | None:
     calls.pop("", None)
     shares = {form: sum(call.share for call in of_form) for form, of_form in calls.items()}
     most = max(shares, key=shares.__getitem__, default="")
-    if not most or shares[most] < least_share:
+    read, line = stages.read_bytes, stages.line
+    amplification = read / batch_bytes if read is not None and batch_bytes else None
+    if most and shares[most] >= least_share:
+        return SlowFormat(most, calls[most][0].name, shares[most], amplification)
+    if read is None or amplification is None or line is None or line.share < least_share:
         return None
-    return SlowFormat(most, calls[most][0].name, shares[most])
+    is_fast = read >= READ_BYTES_PER_NS * (stages.fetch_ns + stages.collate_ns)
+    if amplification < MUCH_READ or not is_fast:
+        return None
+    share = line.share * (1 - 1 / amplification)
+    return SlowFormat(AMPLIFIED, line.name, share, amplification)

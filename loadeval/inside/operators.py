@@ -2,7 +2,7 @@
 
 A stage of SPDL's is the bottleneck if it works all the time. While nobody takes batches, as in the
 ideal blocks of an alternating run, the pipeline soon rests, for its last queue is full. This time
-does not count; if nothing is known about that queue, the ideal blocks do not.
+does not count.
 """
 
 from __future__ import annotations
@@ -57,16 +57,20 @@ def operators(run: Run) -> Operators | None:
         return None
     epochs = list({line.epoch for line in run.operators})
     batches = max(int(np.isin(run.steps.epoch, epochs).sum()), 1)
-    loading_ns = _loading_ns(run)
+    in_order = sorted(run.operators, key=_place)
+    loading_ns = {  # until each time that lines are of; the last operator tells
+        (line.epoch, line.time_ns): max(line.elapsed_ns - (line.queue_blocked_ns or 0), 0)
+        for line in in_order
+    }
     made: list[Operator] = []
     busy: list[float] = []
-    for (_, name), group in groupby(sorted(run.operators, key=_place), key=_place):
+    for (_, name), group in groupby(in_order, key=_place):
         lines = list(group)
         tasks, concurrency = sum(line.tasks for line in lines), lines[0].concurrency
         task_ns = _ratio((line.task_ns, line.tasks) for line in lines)
         run_ns = _ratio((line.run_ns, line.tasks) for line in lines)
         work_ns = task_ns if run_ns is None else run_ns
-        could_ns = sum(loading_ns[_time(line)] for line in lines) * (concurrency or 0)
+        could_ns = sum(loading_ns[line.epoch, line.time_ns] for line in lines) * (concurrency or 0)
         did = work_ns * tasks / could_ns if work_ns and could_ns else None
         busy.append(did or 0.0)  # it may be more than 1 where that is not exactly known
         operator = Operator(
@@ -85,22 +89,6 @@ def operators(run: Run) -> Operators | None:
 
 def _place(line: OperatorTimes) -> tuple[int, str]:
     return line.order, line.operator
-
-
-def _time(line: OperatorTimes) -> tuple[int, int, int]:
-    """The epoch of a line, and the beginning and end of the time that it covers."""
-    return line.epoch, line.time_ns - line.elapsed_ns, line.time_ns
-
-
-def _loading_ns(run: Run) -> dict[tuple[int, int, int], float]:
-    """How long the pipeline did not rest in each time that lines cover."""
-    until = served(run, run.steps.arm == ARMS.index("ideal"))
-    loading = {}
-    for line in sorted(run.operators, key=lambda line: line.order):  # the last one tells
-        ideal_ns = float(np.diff(until(np.array(_time(line)[1:], np.int64)))[0])
-        rest_ns = ideal_ns if line.queue_blocked_ns is None else line.queue_blocked_ns
-        loading[_time(line)] = max(line.elapsed_ns - rest_ns, 0.0)
-    return loading
 
 
 def _ratio(parts: Iterable[tuple[int | None, int]]) -> float | None:

@@ -216,11 +216,6 @@ class Stages:
         """The part of `total_ns` that these stages are charged in all."""
         return self.share(sum(share.charged_ns for share in self.stages if share.stage in stages))
 
-    def transform_share(self, transform: TransformTime) -> float | None:
-        """The part of `total_ns` that fetching is charged for this transform."""
-        fetching = self.charged_share("fetch")
-        return fetching and min(transform.ns / max(self.fetch_ns, 1.0), 1.0) * fetching
-
     @property
     def line(self) -> CodeLine | None:
         """The function that workers were seen in most often, but for those that call transforms.
@@ -488,9 +483,8 @@ def _slow_samples(run: Run, batches: Columns, typical_ns: float | None) -> tuple
 def slow_rows(run: Run, batches: Columns, typical_ns: float) -> Mask:
     """Which batches have a slow sample, given the typical time of one.
 
-    A sample that was slow once is not, where its worker waited for a CPU so long, or where it was
-    looked at again in another epoch: in one that was looked at whole, or, where samples come in
-    the same order, in the same batch.
+    A sample that was slow once is not, where its worker waited for a CPU so long, or where another
+    epoch was looked at whole.
     """
     least_ns = max(SLOW_SAMPLE * typical_ns, LEAST_SLOW_NS)
     is_slow = np.asarray(batches.slowest_ns > least_ns)
@@ -501,10 +495,8 @@ def slow_rows(run: Run, batches: Columns, typical_ns: float) -> Mask:
     # The first batches of an epoch may be left out.
     length = run.loader.length or len(batches) + (run.loader.workers or 1) + 1
     whole = epochs[counts + (run.loader.workers or 1) >= length]
-    in_order = run.loader.sampler in (None, "SequentialSampler")
     for row in np.flatnonzero(once & is_slow):
-        epoch, same = batches.epoch[row], batches.epoch[batches.batch == batches.batch[row]]
-        is_slow[row] = not ((whole != epoch).any() or (in_order and (same != epoch).any()))
+        is_slow[row] = not (whole != batches.epoch[row]).any()
     return is_slow
 
 

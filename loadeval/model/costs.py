@@ -200,19 +200,19 @@ def faster(costs: Columns, name: str, times: float) -> Columns:
     return left if name == "fetch" else left.replace(**{part: left[part] / times})
 
 
-def full_name(costs: Columns, name: str, offered: list[str]) -> str:
+def full_name(costs: Columns, name: str) -> str:
     """The part that `name` means: the whole of its name, or the end of one after a dot.
 
-    Raises UsageError where that is none, or several, telling those that are `offered`.
+    Raises UsageError where that is none, or several.
     """
     parts = [each.removeprefix(PART) for each in costs.names if each.startswith(PART)]
-    stages = ["fetch", "collate", *STAGES]
-    if name in stages or name in parts:
+    parts += ["fetch", *STAGES]
+    if name in parts:
         return name
     ending = [part for part in parts if part.endswith(f".{name}")]
     if len(ending) == 1:
         return ending[0]
-    expected = ", ".join(map(repr, dict.fromkeys((*offered, *stages))))
+    expected = ", ".join(map(repr, parts))
     raise UsageError(f"faster has {name!r}, which names no part, or several; expected {expected}")
 
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from loadeval.data.columns import Columns
-from loadeval.data.redaction import TORCHS_OWN
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.estimate.cpus import cpus
@@ -153,7 +152,10 @@ class Model:
     def throughput(self, change: Change = AS_IT_IS) -> Estimate:
         """Samples per second over whole epochs, or batches where samples are not known."""
         measured = throughput(self.gap)["real"] * (self._real.value / self._whole_ns)
-        return self.simulate(change) * measured
+        speedup = self.simulate(change)
+        if speedup == NOTHING_GAINED:
+            return measured
+        return speedup * (measured.value if measured.low is None else measured)
 
     @property
     def unit(self) -> str:
@@ -223,13 +225,6 @@ class Model:
         return "the storage" if guess.in_turn else "the training process"
 
     # What is known of the run
-
-    @property
-    def parts(self) -> list[str]:
-        """Transforms and functions, the most frequent first, that somebody could make faster."""
-        own = [line for line in self.stages.code if not line.place.startswith(TORCHS_OWN)]
-        names = (name for line in own for name in (line.function, line.leaf) if name)
-        return list(dict.fromkeys((*(each.name for each in self.stages.transforms), *names)))
 
     @cached_property
     def blocked(self) -> float:

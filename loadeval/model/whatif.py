@@ -87,7 +87,7 @@ def whatif(
                 f"faster has {speed!r} for {part!r}; expected how many times as fast it becomes, "
                 "above 0: 2 is twice as fast"
             )
-        parts[full_name(model.costs, part, model.parts)] = speed
+        parts[full_name(model.costs, part)] = speed
     return predicted(model, Change(settings, parts))
 
 

@@ -617,7 +617,7 @@ def _stages_chart(r: Result, s: Stages) -> Chart:
         rows.append((each.stage, each.stage, each.charged_ns))
         if each.stage == "fetch":
             for one in s.transforms:
-                waited_ns = (s.transform_share(one) or 0.0) * s.total_ns
+                waited_ns = min(one.ns / max(s.fetch_ns, 1.0), 1.0) * each.charged_ns
                 rows.append((f"  {one.name}", "fetch", waited_ns))
     rows.append(("not attributed", "not_attributed", s.not_attributed_ns))
     tables = {"stages": _columns(("label", "stage", "ns"), rows)}

@@ -96,7 +96,8 @@ def test_a_gate_goes_by_the_whole_interval() -> None:
 def test_few_batches_decide_nothing() -> None:
     result = before_after(logged([5.0] * 15), logged([9.0] * 15))
     assert result.headline == (
-        "Undecided against the baseline: too few batches: 14 now and 14 before"
+        "Undecided against the baseline: too few batches: 14 now and 14 before, and each needs at "
+        "least 20"
     )
     assert result.gate(0.01)[0] is None
 

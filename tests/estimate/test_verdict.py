@@ -38,7 +38,7 @@ def test_levels_are_at_5_and_20_percent_of_the_time(wait: float, level: str) -> 
 def test_an_interval_that_spans_a_threshold_names_both_levels() -> None:
     found = concluded(alternating(wait=2.5, spread=0.15))
     assert found.level == "moderately to highly input-bound"
-    assert found.remedy.startswith("Measure more batches or epochs; ")
+    assert found.remedy.startswith("Measure more batches or epochs, ")
 
 
 def test_workers_that_were_busy_slow_the_ideal_arm() -> None:
@@ -87,7 +87,9 @@ def test_a_stall_in_an_instrumented_block_is_said(at: int, rule: str) -> None:
 
 def test_the_run_without_steady_batches_is_named() -> None:
     real, replay = logged([5.0] * 60), logged([0.0], mode="replay", name="short")
-    assert concluded(real, replay).reason == "short is too short: it has 1 batch in 1 epoch"
+    assert concluded(real, replay).reason == (
+        "short has no steady-state batches: it has 1, and the first 1 of each epoch are warm-up"
+    )
 
 
 def test_stalls_that_were_measured_three_times_are_estimated() -> None:

@@ -98,7 +98,7 @@ def test_threads_of_a_worker_compute_while_it_waits_for_them() -> None:
     ],
 )
 def test_functions_tell_the_form_of_the_data(function: str, form: str) -> None:
-    found = slow_format(seen({"": 100}, calls={function: 90}), 0.4)
+    found = slow_format(seen({"": 100}, calls={function: 90}), None, 0.4)
     assert found is not None
     assert (found.form, found.name, found.share) == (form, f"{LINE} > {function}", 0.9)
 
@@ -112,4 +112,21 @@ def test_functions_tell_the_form_of_the_data(function: str, form: str) -> None:
     ],
 )
 def test_a_form_is_slow_that_takes_much_of_loading(calls: dict[str, int], is_slow: bool) -> None:
-    assert (slow_format(seen({"": 100}, calls=calls), 0.4) is not None) is is_slow
+    assert (slow_format(seen({"": 100}, calls=calls), None, 0.4) is not None) is is_slow
+
+
+@pytest.mark.parametrize(
+    ("read_bytes", "batch_bytes", "times"),
+    [
+        (2_000_000, 100_000, 20),
+        (700_000, 100_000, None),  # not much more than is used
+        (-1, 100_000, None),
+    ],
+)
+def test_far_more_is_read_than_used(
+    read_bytes: int, batch_bytes: float | None, times: float | None
+) -> None:
+    found = slow_format(seen({"": 100}, read_bytes=read_bytes), batch_bytes, 0.4)
+    assert (found and found.amplification) == times
+    if found:
+        assert (found.form, found.share) == ("far more is read than used", 0.95)

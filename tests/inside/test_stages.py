@@ -232,9 +232,6 @@ def test_transforms_are_means_the_longest_first() -> None:
         ("Blur", 10, 6 * MS, 0.6),
         ("Crop", 10, 2 * MS, 0.2),
     ]
-    blur, _ = result.transforms
-    assert result.transform_share(blur) == pytest.approx(0.8 * 6 / 8)
-    assert result.transform_share(replace(blur, ns=9e9)) == result.charged_share("fetch")
 
 
 def test_what_only_calls_transforms_is_none() -> None:
@@ -320,15 +317,13 @@ def test_a_sample_that_was_slow_once_is_not_slow() -> None:
     again = one_worker(40, 8.0, slowest_ns=MS, slowest_index=1, samples=10, epoch=1)
     preempted = rows.replace(run_queue_ns=np.where(np.arange(40) == 5, 29 * MS, 0))
     part = again.take(slice(20))
-    for epochs, shuffled, found in (
-        ((rows,), False, [50, 250]),
-        ((preempted,), False, [250]),
-        ((rows, part), False, [250]),
-        ((rows, part), True, [50, 250]),
-        ((rows, again), True, []),
+    for epochs, found in (
+        ((rows,), [50, 250]),
+        ((preempted,), [250]),
+        ((rows, part), [50, 250]),
+        ((rows, again), []),
     ):
-        known = {"sampler": "RandomSampler", "length": 40} if shuffled else {}
-        result = inside(looked_into(*epochs, **known))
+        result = inside(looked_into(*epochs, length=40))
         assert [sample.index for sample in result.slow_samples] == found
 
 
