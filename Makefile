@@ -15,8 +15,6 @@ LOWEST = "numpy==1.24.*" "jinja2==3.1.0" "markupsafe==2.1.0" "matplotlib==3.8.0"
 CORE = tests/data tests/core tests/estimate tests/report tests/probes tests/test_evaluator.py
 # What is different in each torch.
 INSIDE_TORCH = tests/adapters/test_torch_stages.py tests/adapters/test_stages_compatibility.py
-# It needs nvtx.
-NOT_CORE = --ignore=tests/core/test_annotate_nvtx.py
 # They need jagged tensors, of torch 2.2, or a function that nvidia-ml-py has since 12.570.
 NOT_LOWEST = -k "not nested_tensor and not has_a_stand_in"
 # `make test-pythons` tests those of them that are on PATH.
@@ -69,7 +67,7 @@ test-python3.%: .venv-3.%/.done
 	$(call test-core,.venv-3.$*) $(if $(wildcard .venv-3.$*/no-torch),$(WITHOUT_TORCH))
 
 test-core = OMP_NUM_THREADS=1 $(1)/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal \
-	-m "not check" $(CORE) $(NOT_CORE)
+	-m "not check" $(CORE)
 WITHOUT_TORCH = -k "not this_machine" \
 	$(shell grep -rlE "^(import|from) torch" $(CORE) | sed "s,^,--ignore=,; s,/conftest.py,,")
 

@@ -35,7 +35,6 @@ from loadeval.estimate.epochs import epochs, outliers
 from loadeval.estimate.stats import Estimate
 from loadeval.inside.step import step_lines
 from loadeval.job import Job
-from loadeval.live import LiveState
 from loadeval.model.whatif import WhatIf
 from loadeval.probes.gpu import GPUProbe
 from loadeval.probes.host import HostProbe
@@ -109,19 +108,6 @@ class Predictions(TypedDict):
     others_cpus: float
 
 
-Watched = TypedDict("Watched", {"path": str, **hints_of(LiveState)})  # type: ignore[misc]
-Watched.__doc__ = inspect.getdoc(LiveState)
-WatchedRank = TypedDict("WatchedRank", {"log": str, **hints_of(LiveState)})  # type: ignore[misc]
-WatchedRank.__doc__ = "A rank, by the name of its log: the keys are those of Watched."
-
-
-class WatchedRanks(TypedDict):
-    """The ranks of a job, in order."""
-
-    path: str
-    ranks: Sequence[WatchedRank]
-
-
 class Trainings(TypedDict):
     """The trainings that were looked at."""
 
@@ -131,8 +117,8 @@ class Trainings(TypedDict):
 class Backends(TypedDict):
     """Several backends under one training step, by name; throughput is in `unit` per second.
 
-    `memory_bytes` is what training and workers take together. `differences` are between every two,
-    the fastest first. `failed` says of others what their loaders raised, and `unequal` and
+    `memory_bytes` is what training and workers take together. `differences` are between the fastest
+    and each other. `failed` says of others what their loaders raised, and `unequal` and
     `cautions` what makes them less comparable.
     """
 
@@ -146,7 +132,7 @@ class Backends(TypedDict):
 
 
 class Recipes(TypedDict):
-    """Recipes under one step: the `fastest`, and its `code`; None where none was measured.
+    """Recipes under one step, and the `fastest`; None where none was measured.
 
     `pixels_differ` is the mean difference from the pixels of the reference, of 255 levels, and
     `left_out` says which recipes were not tried, and why.
@@ -156,7 +142,6 @@ class Recipes(TypedDict):
     comparison: Backends
     pixels_differ: Mapping[str, float]
     left_out: Sequence[str]
-    code: str | None
 
 
 class Checkup(TypedDict):
@@ -176,7 +161,7 @@ COMMANDS: dict[str, dict[str, type]] = {
     },
     "whatif": {"a run": Predictions},
     "tune": {"a program": Tuning},
-    "watch": {"a run": Watched, "the ranks of a job": WatchedRanks},
+    "watch": {"a run": Result, "the ranks of a job": Ranks},
     "attach": {"trainings": Trainings},
     "backends": {"a folder of images": Recipes},
     "doctor": {"this machine": Checkup},

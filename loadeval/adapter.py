@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from itertools import repeat
 from types import FunctionType, MethodType
@@ -62,10 +61,6 @@ GROUP = "loadeval.adapters"
 OWN = "loadeval_adapters"
 """The package of the adapters that come with loadeval. A vendored or zipped copy has no entry
 points, and must not measure a loader that it knows as a plain iterable."""
-AS_AN_ITERABLE = (
-    "so this loader is measured as a plain iterable: its workers and its queue are unknown, and "
-    "results of mode='alternate' may be wrong. Install loadeval, or copy loadeval_adapters too"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +113,6 @@ class Watch:
         inside: packages that iterate such loaders within other loaders, which begins no epoch.
         outside: packages with loaders that iterate one of these and pass its batches on, so that
             the inner one is measured.
-        looks: functions, as module and name, that read a batch for a purpose other than training.
         evaluations: functions, as module and name, that ask for the batches of an evaluation while
             gradients are on.
     """
@@ -129,7 +123,6 @@ class Watch:
     )
     inside: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
-    looks: tuple[tuple[str, str], ...] = ()
     evaluations: tuple[tuple[str, str], ...] = ()
 
 
@@ -161,6 +154,10 @@ class IterableAdapter:
         restarts = epoch is loader and isinstance(type(loader).__iter__, FunctionType)
         restarts = restarts or not hasattr(type(epoch), "__iter__")  # a `for` loop needs none
         return begun(epoch) if restarts else epoch
+
+    def made(self, loader: Any) -> Any:
+        """The loader of the next epoch: `loader`, or what it makes for each."""
+        return loader
 
     def samples(self, batch: Any) -> int | None:
         """How many samples `batch` has, or None if unknown; never a guess.
@@ -345,40 +342,28 @@ class FactoryAdapter(IterableAdapter):
     """The adapter of a callable that returns a loader or an iterator, and is called each epoch.
 
     The first call, right away, tells which adapter all its loaders need; the first epoch uses that
-    loader. It is also the LoaderStages of all these loaders. Raises UsageError if what it returns
-    cannot be iterated.
+    loader.
     """
 
     def __init__(self, factory: Callable[[], Any]) -> None:
-        self._factory = factory
-        self._made = factory()
-        self._unused = True
-        self._inside: LoaderStages | None = None
-        self._begun: list[Callable[[int], object]] | None = None  # of an epoch that is looked into
-        try:
-            self._inner = inner = adapter_for(self._made)
-        except UsageError:
-            raise UsageError(
-                f"{factory!r} returned {type(self._made).__name__!r}, which cannot be iterated; "
-                "expected a callable that returns a new loader or iterator"
-            ) from None
+        self._kind = type(factory)
+        self._next = self._made = factory()
+        self._inner = adapter_for(self._made)
         # Counter checks which rules they are.
         for name in ("samples", "nbytes", "keep", "fence", "distributions"):
-            setattr(self, name, getattr(inner, name))
+            setattr(self, name, getattr(self._inner, name))
+
+    def made(self, loader: Any) -> Any:
+        """What `loader()` returns."""
+        if self._next is None:
+            with AskingTheLoader():
+                self._next = loader()
+        self._made, self._next = self._next, None
+        return self._made
 
     def epoch(self, loader: Any) -> Iterator[Any]:
-        """An epoch of what `loader()` returns."""
-        if not self._unused or loader is not self._factory:
-            with AskingTheLoader():
-                self._made = loader()
-        self._unused = False
-        begun, self._begun = self._begun, None
-        if begun is not None and self._inside is not None:
-            try:
-                begun.append(self._inside.begin(self._made))
-            except Exception as error:  # noqa: BLE001 - the epoch goes on
-                begun.append(partial(_raise, error))
-        return self._inner.epoch(self._made)
+        """An epoch of what `loader()` returns, or of what `made` has returned."""
+        return self._inner.epoch(self.made(loader) if type(loader) is self._kind else loader)
 
     def describe(self, loader: Any) -> LoaderInfo:  # noqa: ARG002 - another one would have to be made
         """What is known about the loader that was made last."""
@@ -386,27 +371,7 @@ class FactoryAdapter(IterableAdapter):
 
     def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - it would have to be made
         """What times the stages inside the loaders that it makes."""
-        self._inside = self._inner.stages(self._made)
-        return None if self._inside is None else self
-
-    def begin(self, loader: Any) -> Callable[[int], object]:  # noqa: ARG002 - it is made with the epoch
-        """See LoaderStages; the function that it returns raises where the loader has no stages."""
-        begun = self._begun = []
-
-        def known(epoch: int) -> None:
-            for tell in begun:
-                tell(epoch)
-
-        return known
-
-    def take(self) -> Sequence[Any]:
-        """See LoaderStages."""
-        return [] if self._inside is None else self._inside.take()
-
-    def close(self) -> None:
-        """See LoaderStages."""
-        if self._inside is not None:
-            self._inside.close()
+        return self._inner.stages(self._made)
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - it would have to be made
         """Stop the background work of the loader that was made last."""
@@ -417,10 +382,6 @@ class FactoryAdapter(IterableAdapter):
         return self._inner.refusal(self._made, mode)
 
 
-def _raise(error: Exception, _epoch: int) -> None:
-    raise error
-
-
 @cache
 def registered() -> dict[str, EntryPoint]:
     """Every registered adapter, by the module prefix under which its loaders' classes live."""
@@ -429,11 +390,8 @@ def registered() -> dict[str, EntryPoint]:
 
 
 def own_adapters() -> Mapping[str, str]:
-    """The adapters that come with loadeval, as entry points name them; none if they are missing."""
-    try:
-        adapters: Mapping[str, str] = importlib.import_module(OWN).ADAPTERS
-    except ImportError:
-        return {}
+    """The adapters that come with loadeval, as entry points name them."""
+    adapters: Mapping[str, str] = importlib.import_module(OWN).ADAPTERS
     return adapters
 
 
@@ -448,10 +406,7 @@ def declared_in_stacks() -> tuple[Rows, Rows, Rows]:
     the file's path, the function, what it tells, and its name. Collective operations: a folder, and
     a pattern of names. No framework is imported.
     """
-    try:
-        declared = importlib.import_module(f"{OWN}.in_stacks")
-    except ImportError:
-        return (), (), ()
+    declared = importlib.import_module(f"{OWN}.in_stacks")
     return declared.IN_STACKS, declared.VARIABLES, declared.COLLECTIVES
 
 
@@ -466,15 +421,9 @@ def adapter_for(loader: Any) -> Adapter:
         parts = kind.__module__.split(".")
         for end in range(len(parts), 0, -1):
             point = registered().get(".".join(parts[:end]))
-            if point is None:
-                continue
-            try:
+            if point is not None:
                 adapter: Adapter = point.load()()
-            except ImportError as error:
-                what = f"the adapter for {point.name}, {point.value} ({error})"
-                warn(f"cannot import {what}, {AS_AN_ITERABLE}")
-                return IterableAdapter()
-            return adapter
+                return adapter
     if not is_iterable(loader):
         if callable(loader):
             return FactoryAdapter(loader)
@@ -482,17 +431,14 @@ def adapter_for(loader: Any) -> Adapter:
             f"cannot read batches from {type(loader).__name__!r}: expected an iterable, or a "
             "callable that returns an iterator; pass the loader that the training loop iterates"
         )
-    if type(loader).__module__ != "builtins" and not own_adapters():
-        warn(f"cannot import {OWN}, {AS_AN_ITERABLE}")
     return IterableAdapter()
 
 
 def synchronize() -> None:
     """Wait until the CUDA devices have finished torch's work, if torch uses any."""
     cuda = cuda_in_use()
-    with suppress(RuntimeError):  # CUDA has failed, which the training is to hear of its own calls
-        for device in devices_in_use(cuda):
-            cuda.synchronize(device)
+    for device in devices_in_use(cuda):
+        cuda.synchronize(device)
 
 
 def finish_copies(leaves: Iterable[Any]) -> None:

@@ -24,8 +24,6 @@ from loadeval.probes.gpu import driver as gpu_driver
 from loadeval.probes.limits import quota_cores
 from loadeval.words import counted, size
 
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""The first of these that is set tells torch how many threads to use."""
 WITHOUT_LIMIT = sys.maxsize
 PREFETCH, BATCH_BYTES, TENSORS = 2, 32_000_000, 8
 """Batches ready for each worker, and what one is, where no run tells.
@@ -42,15 +40,13 @@ LEAST_DISK_BYTES = 1_000_000_000
 class Machine:
     """What one process finds; None is not known, and WITHOUT_LIMIT is no limit.
 
-    `threads` is what `threads_from`, a variable of the environment, allows torch; None where
-    none is set.
+    `threads` is what OMP_NUM_THREADS allows torch; None where it is no number.
     """
 
-    cpus: int | None
+    cpus: int
     cpus_usable: int
     quota_cores: float | None
     threads: int | None
-    threads_from: str | None
     shm_free_bytes: int | None
     open_files: int
     driver: Driver
@@ -58,20 +54,15 @@ class Machine:
 
 def read_machine() -> Machine:
     """The facts now."""
-    threads_from, threads, free_bytes = None, None, None
-    for name in reversed(THREAD_VARIABLES):
-        first = os.environ.get(name, "").split(",")[0].strip()  # "8,2": 2 in nested regions
-        if first.isdigit() and int(first) > 0:
-            threads_from, threads = name, int(first)
+    threads, free_bytes = os.environ.get("OMP_NUM_THREADS", ""), None
     with suppress(OSError):
         free_bytes = shutil.disk_usage(SHM).free
     open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return Machine(
-        cpus=os.cpu_count(),
+        cpus=os.cpu_count() or 1,
         cpus_usable=cpus_usable() or 1,
         quota_cores=quota_cores(),
-        threads=threads,
-        threads_from=threads_from,
+        threads=int(threads) if threads.isdigit() else None,
         shm_free_bytes=free_bytes,
         open_files=WITHOUT_LIMIT if open_files == resource.RLIM_INFINITY else open_files,
         driver=gpu_driver(),
@@ -104,17 +95,17 @@ def checkup(
 
 def cpus(m: Machine, cores: float, run: Run | None) -> Iterator[Check]:
     """CPUs, and who is to share them: the threads of torch, and the loader's workers."""
-    there, quota, most = m.cpus or m.cpus_usable, "", m.threads or m.cpus_usable
+    quota, most = "", m.threads or m.cpus_usable
     if m.quota_cores is not None:
         quota = f", {m.quota_cores:g} of them at a time (cgroup quota)"
-    if cores <= 1 < there:  # what a batch system gives unasked; a quota is not wrong by itself
+    if cores <= 1 < m.cpus:  # what a batch system gives unasked; a quota is not wrong by itself
         do = "ask for more: --cpus-per-task in Slurm, --cpus in Docker, the CPU limit of the pod"
-        yield Check("CPUs", "change", f"only {cores:g} of {there} usable", do)
+        yield Check("CPUs", "change", f"only {cores:g} of {m.cpus} usable", do)
     else:
-        yield Check("CPUs", "ok", f"{m.cpus_usable} of {there} usable{quota}")
+        yield Check("CPUs", "ok", f"{m.cpus_usable} of {m.cpus} usable{quota}")
 
     # Torch takes one for each CPU, knows nothing of quotas, and is told by a variable.
-    source = f"{m.threads_from}={most}" if m.threads_from else "one per CPU"
+    source = f"OMP_NUM_THREADS={most}" if m.threads else "one per CPU"
     says = f"torch uses up to {counted(most, 'thread')} in the training process ({source})"
     if most > cores:
         says += f", but only {cores:g} can run at a time"

@@ -36,17 +36,9 @@ class LoadevalWarning(UserWarning):
     """Something that users should know about a measurement that continues."""
 
 
-def text_of(error: BaseException) -> str:
-    """`str(error)`; empty where its class, which may be anybody's, cannot say."""
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - anybody's class may raise anything
-        return ""
-
-
 def in_words(error: BaseException) -> str:
     """The error's class and message, in one line."""
-    text = " ".join(text_of(error).split())
+    text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

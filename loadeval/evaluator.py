@@ -6,9 +6,11 @@ import math
 import os
 import sys
 import time
+import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
+from datetime import datetime, timezone
 from functools import partial
 from itertools import count
 from operator import attrgetter
@@ -24,10 +26,10 @@ from loadeval.core.loop import EpochPlan, RealEpoch, Serving, served
 from loadeval.core.recorder import OpenEpoch, Recorder
 from loadeval.core.replay import BatchCache, ReplayEpoch, fill
 from loadeval.core.rounds import Schedule
-from loadeval.core.threads import Probes, pause_at_exit
+from loadeval.core.threads import pause_at_exit
 from loadeval.data.dali import metrics_of, span_of, summary_of, write_metrics
 from loadeval.data.environment import describe_environment
-from loadeval.data.lines import CacheInfo
+from loadeval.data.lines import CacheInfo, Header
 from loadeval.data.run import Run
 from loadeval.errors import AskingTheLoader, LoadevalError, UsageError, of_the_loader, warn
 from loadeval.probes import NAMES, probes_named
@@ -39,15 +41,6 @@ if TYPE_CHECKING:
 
     from loadeval.estimate.gap import Gap
     from loadeval.report.report import Report
-
-CLOSED = (
-    "this LoaderEvaluator is closed, so this epoch is not measured; create a new one, or close it "
-    "later"
-)
-NO_LENGTH = (
-    "the loader has no length, so an epoch of replay is each kept batch once; pass epoch_batches=, "
-    "the batches of an epoch, or math.inf"
-)
 
 
 class Measurement:
@@ -90,29 +83,28 @@ class Measurement:
             tracking = Tracking(settings.track)
         info, kept = replace(adapter.describe(loader), overrides=overrides_of(loader)), None
         if settings.mode == "replay":
-            began_ns, most = settings.clock(), settings.num_cached_batches
-            cache = cache or fill(adapter, loader, self.counter, most, settings.max_cache_bytes)
-            kept = CacheInfo(len(cache), cache.nbytes, settings.clock() - began_ns)
-            if not (settings.epoch_batches or info.length or cache.exhausted):
-                warn(NO_LENGTH)
+            most = settings.num_cached_batches, settings.max_cache_bytes
+            cache = cache or fill(adapter, loader, self.counter, *most)
+            kept = CacheInfo(len(cache))
         self.cache = cache
         file = None if settings.redact else settings.log_file
-        self.recorder = Recorder(
-            settings,
-            info,
+        header = Header(
+            run_id=uuid.uuid4().hex,
             name=settings.name or Path(file or type(loader).__name__).stem,
-            facts=facts or settings.in_header,
+            mode=settings.mode,
+            created=datetime.now(timezone.utc).isoformat(),
+            unit=settings.unit,
+            warmup=settings.warmup_for(info.prefetch_depth),
+            loader=info,
+            settings=facts or settings.in_header,
             environment={**describe_environment(adapter.distributions), **place},
-            probes=Probes(probes, settings.probe_interval_s),
-            stages=partial(adapter.stages, loader),
             cache=kept,
-            tracking=tracking,
         )
+        stages = partial(adapter.stages, loader)
+        self.recorder = Recorder(settings, header, probes, stages, tracking)
         self.guard = self.recorder.guard
         self.alternation: Alternation | None = None
         if settings.mode == "alternate":
-            if self._annotation is not None:
-                self._annotation.switches = True
             schedule = schedule or Schedule(
                 seed=settings.seed,
                 pairs=settings.pairs,
@@ -149,10 +141,13 @@ class Measurement:
                     if not place.get("rank"):
                         alternation.log_side_effects()
                     alternation.look(alternation.schedule.looks_next())
-                begin = partial(self.recorder.begin_epoch, self.recorder.begin_stages(loader))
                 began_ns = clock()
-                source = _opened(adapter, loader)
+                made = adapter.made(loader)
                 opened_ns = clock() - began_ns
+                begin = partial(self.recorder.begin_epoch, self.recorder.stages.begin(made))
+                began_ns = clock()
+                source = _opened(adapter, made)
+                opened_ns += clock() - began_ns
                 if alternation is not None:
                     plan: EpochPlan = alternation.epoch(source, opened_ns)
                 else:
@@ -221,8 +216,6 @@ class Measurement:
         if self.recorder.is_of_parent:
             return
         with self.guard:
-            if self._annotation is not None:
-                self._annotation.close()
             self.recorder.close()
             REGIONS.release()
             path = self.settings.metrics_file
@@ -342,9 +335,9 @@ class LoaderEvaluator:
         dataloader: another name for `loader`, which DALI's LoaderEvaluator uses.
         clock: a clock in nanoseconds, for tests.
 
-    Attributes of DALI's class, to read and to set. Setting `dataloader`, `mode`, in `replay` mode
-    `num_cached_batches` or `cached_batches`, or `batch_times = []` begins a new run; another result
-    is read as it was set until the next epoch begins.
+    Attributes of DALI's class, to read and, but for `mode` and `num_cached_batches`, to set.
+    Setting `dataloader` or `batch_times = []` begins a new run; another result is read as it was
+    set until the next epoch begins.
 
     Attributes:
         dataloader: the wrapped loader.
@@ -418,12 +411,13 @@ class LoaderEvaluator:
         """Begin the first run, or the next one."""
         measurement = Measurement(loader, settings, cache)
         if self._closer is not None:  # of the run before
-            self._measurement.recorder.expects_batches = False
             self._closer()
         closer = weakref.finalize(self, measurement.close)
         vars(self).update(_loader=loader, _measurement=measurement, _assigned={}, _closer=closer)
 
-    def _begin_beside(self, loader: Any, settings: Settings, cache: BatchCache | None) -> None:
+    def _begin_beside(
+        self, loader: Any, settings: Settings, cache: BatchCache | None = None
+    ) -> None:
         """Begin a run beside another one: its log is a file of its own."""
         file = None if settings.log_file is None else free_name(settings.log_file)
         settings = replace(settings, log_file=file, overwrite=False)
@@ -435,8 +429,6 @@ class LoaderEvaluator:
             refusal = measurement.adapter.refusal(self._loader, measurement.settings.mode)
         if refusal is not None:
             raise UsageError(refusal)
-        if not self._closer.alive:
-            warn(CLOSED)
         self._assigned.clear()
         return measurement.epoch(self._loader, self)
 
@@ -456,55 +448,33 @@ class LoaderEvaluator:
             return self._assigned[name]
         return DALIS[name](self) if name in DALIS else getattr(self._loader, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:  # noqa: C901 - one name after the other
+    def __setattr__(self, name: str, value: Any) -> None:
         if hasattr(type(self), name):
             super().__setattr__(name, value)
             return
         if name not in DALIS:
             setattr(self._loader, name, value)
             return
-        run, loader, cache = self._measurement, self._loader, None
-        settings = run.settings
-        if name in {"batch_times", "cached_batches"}:
-            value = list(value)
-        if name == "dataloader":
-            if value is loader:
-                return
-            loader = value
+        run, settings = self._measurement, self._measurement.settings
+        if name == "metrics_file":
+            run.settings = replace(settings, metrics_file=value)
+        elif name == "dataloader" and value is not self._loader:
+            self._begin_beside(value, settings)
         elif name == "batch_times" and not value:
-            cache = run.cache
-        elif name == "cached_batches" and run.cache is not None:
-            if not value:
-                raise UsageError("cached_batches is empty; expected batches to replay")
-            most = len(value), settings.max_cache_bytes
-            cache = fill(adapter_for(value), value, run.counter, *most)
+            self._begin_beside(self._loader, settings, run.cache)
         elif hasattr(settings, name):
-            settings, is_same = replace(settings, **{name: value}), value == getattr(settings, name)
-            is_of_replay = name == "num_cached_batches" and run.cache is None
-            if is_of_replay or name == "metrics_file" or is_same:
-                run.settings = settings
-                return
+            raise AttributeError(f"{name} cannot be set; make another LoaderEvaluator with it")
         else:
             self._assigned[name] = value
-            return
-        self._begin_beside(loader, settings, cache)
-
-    def __delattr__(self, name: str) -> None:
-        delattr(self._loader, name)
-
-    def __dir__(self) -> set[str]:
-        return {*super().__dir__(), *DALIS, *dir(self._loader)}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._loader!r}, mode={self.mode!r})"
 
-    def __getstate__(self) -> tuple[Any, Settings, BatchCache | None]:
-        settings = replace(self._measurement.settings, track=None)
-        return self._loader, settings, self._measurement.cache
+    def __getstate__(self) -> tuple[Any, Settings]:
+        return self._loader, replace(self._measurement.settings, track=None)
 
-    def __setstate__(self, state: tuple[Any, Settings, BatchCache | None]) -> None:
+    def __setstate__(self, state: tuple[Any, Settings]) -> None:
         self._begin_beside(*state)
-        self._measurement.recorder.expects_batches = False  # who copies may not iterate
 
     def __enter__(self) -> Self:
         return self

@@ -29,8 +29,6 @@ Slice = tuple[int, int, str, TraceEvent]
 ENDINGS = {"chrome": ".trace.json", "csv": ".csv"}
 BATCHES = ("epoch", "batch", "arm", "pair", *Block.COLUMNS, "gpu_idle_ns")
 READINGS = ("probe", "subject", "quantity", "time_ns", "value")
-CHUNK = 20_000
-"""So many batches are objects of Python at a time."""
 PROCESS = 1
 
 
@@ -38,7 +36,7 @@ def export_run(run: Run, form: str, path: Path) -> list[Path]:
     """Write `run` to `path`: a timeline of form "chrome", or the first of some tables, "csv".
 
     Returns the files that were written. Raises UsageError if one exists, if they cannot be written,
-    when none is left, or if a timeline needs times that the run does not have.
+    or if a timeline needs times that the run does not have.
     """
     if form == "chrome" and len(run.steps) and (run.steps.request_ns == UNKNOWN).all():
         raise UsageError(
@@ -56,31 +54,26 @@ def export_run(run: Run, form: str, path: Path) -> list[Path]:
         if len(run.stages):
             stages = path.with_name(f"{path.stem}-stages{path.suffix}")
             tables[stages] = _rows(run.stages, STAGES)
-    written: list[Path] = []
     try:
         for each, rows in tables.items():
             with each.open("x", encoding="utf-8", newline="") as file:
-                written.append(each)
                 if form == "csv":
                     csv.writer(file, lineterminator="\n").writerows(rows)
                 else:
                     file.writelines(_timeline(run))
     except OSError as error:
-        for each in written:
-            each.unlink(missing_ok=True)
         raise UsageError(
             f"cannot write {each}: {error.strerror or error}; give another path with --output, in "
             "a folder that exists and has room"
         ) from error
-    return written
+    return list(tables)
 
 
 def _rows(table: Columns, names: Sequence[str]) -> Iterator[Sequence[object]]:
     yield names
-    for at in range(0, len(table), CHUNK):
-        columns = (table[name][at : at + CHUNK].tolist() for name in names)
-        cells = (["" if value == UNKNOWN else value for value in column] for column in columns)
-        yield from zip(*cells, strict=True)
+    columns = (table[name].tolist() for name in names)
+    cells = (["" if value == UNKNOWN else value for value in column] for column in columns)
+    yield from zip(*cells, strict=True)
 
 
 def _readings(run: Run) -> Iterator[tuple[str, str, str, int, float | str]]:
@@ -97,9 +90,7 @@ def _timeline(run: Run) -> Iterator[str]:
     for number, event in enumerate(_events(run)):
         yield ",\n" if number else ""
         yield encode(event).decode()
-    names = ("run_id", "name", "mode", "created", "unit")
-    about = {"tool": "loadeval", **{name: getattr(run.header, name) for name in names}}
-    yield f'\n],"displayTimeUnit":"ms","otherData":{encode(about).decode()}}}\n'
+    yield '\n],"displayTimeUnit":"ms"}\n'
 
 
 def _events(run: Run) -> Iterator[TraceEvent]:
@@ -127,27 +118,23 @@ def _events(run: Run) -> Iterator[TraceEvent]:
 def _tracks(run: Run) -> Iterator[tuple[str, list[Iterable[Slice]]]]:
     """The tracks of each epoch, by name, and what is on each, in some parts that are in order.
 
-    Its arms and its batches; one for each worker and one beside it for its other thread; and two
-    for training's part of loading.
+    Its arms and its batches, and one for each worker.
     """
-    stages, ends = dict(run.stages.by("epoch")), {end.epoch: end for end in run.ends}
-    rows = rows_of_epochs(run)
-    for epoch in sorted({*rows, *ends, *stages}):
-        steps, end = run.steps.take(rows.get(epoch, slice(0))), ends.get(epoch)
+    stages, rows = dict(run.stages.by("epoch")), rows_of_epochs(run)
+    for epoch in sorted({*rows, *stages}):
+        steps = run.steps.take(rows.get(epoch, slice(0)))
         steps = steps.take(steps.request_ns != UNKNOWN)
         if run.header.mode == "alternate":
             yield f"epoch {epoch}: arms", [_arms(steps)]
         facts = ("batch", "samples", "nbytes", "gpu_idle_ns")
         came_ns = steps.request_ns + steps.wait_ns
         waits = _slices("wait", steps.request_ns, steps.wait_ns, steps, facts)
-        last: list[Slice] = []
-        if end is not None and end.request_ns is not None and end.cause != "unmeasured":
-            last.append((end.request_ns, end.wait_ns or 0, f"wait, {end.cause}", {}))
         step = _slices("step", came_ns, steps.step_ns, steps)
-        yield f"epoch {epoch}: batches", [waits, step, last]
-        if epoch in stages:
-            for name, parts in _loading(stages[epoch]):
-                yield f"epoch {epoch}: {name}", parts
+        yield f"epoch {epoch}: batches", [waits, step]
+        for worker, own in stages[epoch].by("worker") if epoch in stages else ():
+            name, began = "loading" if worker == UNKNOWN else f"worker {worker}", spans(own)
+            fetch, collate = (_slices(stage, *began[stage], own) for stage in ("fetch", "collate"))
+            yield f"epoch {epoch}: {name}", [fetch, collate]
 
 
 def _arms(steps: Columns) -> Iterator[Slice]:
@@ -160,18 +147,6 @@ def _arms(steps: Columns) -> Iterator[Slice]:
         begin_ns, last = int(part.request_ns[0]), part.take(slice(-1, None))
         end_ns = int((last.request_ns + last.wait_ns + last.step_ns.clip(0))[0])
         yield begin_ns, end_ns - begin_ns, name, {"batches": len(part)}
-
-
-def _loading(stages: Columns) -> Iterator[tuple[str, list[Iterable[Slice]]]]:
-    tracks: list[tuple[str, Columns, tuple[str, ...]]] = []
-    for worker, own in stages.by("worker"):
-        name = "loading" if worker == UNKNOWN else f"worker {worker}"
-        tracks += [(name, own, ("fetch", "collate")), (f"{name}, queue", own, ("pickle",))]
-    tracks.append(("receive and pin", stages, ("receive", "pin")))
-    tracks.append(("indices", stages, ("indices",)))
-    for name, batches, of_track in tracks:
-        began = spans(batches)
-        yield name, [_slices(stage, *began[stage], batches) for stage in of_track]
 
 
 def _slices(

@@ -84,14 +84,13 @@ class Job:
 
     `run` is the job as a run: of each batch that all ranks have the longest wait, the ranks' mean
     iteration, and the samples of all. What else is known, its loader's stages, its readings, is
-    that of the rank `shown`, for which the others wait most. `ranks` are those with logs, in order,
-    of `world_size`. `steps` batches were measured on all; the job waits `wait_ns` for one, of
-    `iteration_ns`, None where there are none.
+    that of the rank `shown`, for which the others wait most. `ranks` are those with logs, in order.
+    `steps` batches were measured on all; the job waits `wait_ns` for one, of `iteration_ns`, None
+    where there are none.
     """
 
     run: Run
     shown: int
-    world_size: int
     ranks: tuple[Rank, ...]
     steps: int
     iteration_ns: float | None
@@ -184,7 +183,6 @@ def job_of(
     return Job(
         run=_as_one(shown, every, shown.steps.replace(**columns), name),
         shown=_rank(shown),
-        world_size=shown.header.environment["world_size"],
         ranks=tuple(
             Rank(
                 _rank(each),
@@ -200,7 +198,7 @@ def job_of(
         wait_ns=wait_ns if len(last) else None,
         stragglers=_stragglers(ranks, waits_ns, beyond_ns, times_last, iteration_ns),
         cautions=tuple(
-            _cautions(every, kept, is_same, did_else, took_ns if count >= FEWEST_BATCHES else [0])
+            _cautions(every, kept, is_same, took_ns if count >= FEWEST_BATCHES else [0])
         ),
     )
 
@@ -338,11 +336,7 @@ def _late(
 
 
 def _cautions(
-    every: Sequence[Run],
-    ranks: Sequence[Run],
-    is_same: Mask,
-    did_else: Mask,
-    took_ns: Sequence[int],
+    every: Sequence[Run], ranks: Sequence[Run], is_same: Mask, took_ns: Sequence[int]
 ) -> Iterator[str]:
     """What makes the figures of a job mean less."""
     size = every[0].header.environment["world_size"]
@@ -356,19 +350,11 @@ def _cautions(
             f"Ranks that ended early are left out: {_ranges(early)}, after "
             f"{max(early.values()):,} batches at most."
         )
-    batches = [rank.batches for rank in ranks]
-    if len(is_same) < max(batches):
-        yield (
-            f"Ranks have {min(batches):,} to {max(batches):,} batches: the {len(is_same):,} that "
-            "all of them have are compared."
-        )
     if not is_same.all():
         yield (
             f"For {(~is_same).sum():,} batches the ranks were in different arms: these are left "
             "out. Pass the same seed, pairs and batches on all ranks."
         )
-    if did_else.any():
-        yield f"Steps left out: {did_else.sum():,}, in which a rank did more than train."
     if max(took_ns) > FURTHEST_APART * min(took_ns):
         yield (
             "The ranks do not end their steps together: the same batches took "

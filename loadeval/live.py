@@ -1,4 +1,4 @@
-"""A run that goes on, from the lines of its log so far: what `loadeval watch` and trackers show.
+"""A run that goes on, from the lines of its log so far: what trackers and looks for hangs need.
 
 Sums are kept, and the iterations of the last minute, so that a run of days takes no more memory.
 """
@@ -10,7 +10,6 @@ import os
 from collections import Counter, deque
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,92 +21,41 @@ from loadeval.data.run import SECOND_NS
 from loadeval.errors import RunLogError
 
 MINUTE_NS = 60 * SECOND_NS
-MOST_RECENT, MOST_EVENTS = 4096, 3
-"""So many iterations of the last minute are kept, and events."""
-LEAST_SILENCE_NS, SILENT_ITERATIONS = 10 * SECOND_NS, 10
-"""No batch for so long, and for so many iterations, is a silence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Batches and samples per second over some batches, and the share of the time that was waited.
-
-    `elapsed_ns` is the time that the batches took. `samples_per_s` is None where samples are not
-    known.
-    """
-
-    batches: int
-    elapsed_ns: int
-    batches_per_s: float
-    samples_per_s: float | None
-    wait_share: float
-
-
-@dataclass(slots=True)
-class LiveState:
-    """How far a run has come and how fast it is; what is not known is None.
-
-    `elapsed_ns` is the time since its start. `epoch` and `batch` are the last ones that are
-    known, counted from 0; `batches` counts all that are, and `epoch_batches` is the loader's
-    length. `now` is of the steady batches of the last minute, or of the last one where none ended
-    in it; `overall` is of all. Of an alternating run both are of the counted real blocks, of a
-    replay of the kept batches. `wait_ns` is how long training has waited for the loader so far,
-    warm-up included; `epoch_start_ns` and `last_epoch_start_ns` are the first waits of the first
-    epoch and of the last one, if there were more. `silent_ns` is for how long no batch came, where
-    that is far longer than usual and the run has not said that it, or its recording, ended.
-    `events` are the last three.
-    """
-
-    name: str = ""
-    mode: lines.Mode = "log"
-    unit: str = "samples"
-    created: str = ""
-    epoch_batches: int | None = None
-    elapsed_ns: int = 0
-    epoch: int | None = None
-    batch: int | None = None
-    batches: int = 0
-    now: Rates | None = None
-    overall: Rates | None = None
-    wait_ns: int = 0
-    epoch_start_ns: int | None = None
-    last_epoch_start_ns: int | None = None
-    events: tuple[str, ...] = ()
-    ended: bool = False
-    silent_ns: int | None = None
+MOST_RECENT = 4096
+"""So many iterations of the last minute are kept."""
 
 
 class LiveRun:
     """Takes the lines of a run log, checked, from its header on.
 
-    `so_far` is what they told, without what depends on the time. `longest_wait_ns` is the longest
-    wait, and `longest_gap_ns` the longest time between two batches, with the step between them. An
-    epoch `is_open` where the last one that had a batch has not ended, and before the first batch.
+    `batches` came, the last one in `epoch`, `elapsed_ns` since the run's start. Training has waited
+    `wait_ns` for the loader, warm-up included, `epoch_start_ns` of it for the first batch.
+    `longest_wait_ns` is the longest wait. An epoch `is_open` where the last one that had a batch
+    has not ended, and before the first batch.
     """
 
     def __init__(self) -> None:
-        self.so_far = LiveState()
+        self.name = ""
         self.environment: Mapping[str, Any] = {}
-        self.longest_wait_ns = self.longest_gap_ns = 0
+        self.batches = self.elapsed_ns = self.wait_ns = 0
+        self.epoch: int | None = None
+        self.epoch_start_ns: int | None = None
+        self.longest_wait_ns = 0
         self.is_open = True
         self._header: lines.Header | None = None
-        self._is_measured = True
+        self._goes_on = True  # neither it nor its recording has ended
         self._came_ns = 0
         self._batches = Counter[int]()  # of each epoch that goes on
         self._last: dict[int, tuple[int, int, float]] = {}  # its last batch, if its step is open
-        self._all = np.zeros(4)  # iterations that count, their time, their waits, their samples
-        self._recent = deque(
-            [(0, self._all)], MOST_RECENT
-        )  # when they ended, and the same, of the last minute
+        # When iterations that count ended, their time, waits and samples.
+        self._recent = deque[tuple[int, Values]](maxlen=MOST_RECENT)
 
     def take(self, line: lines.Line) -> None:
         """Take the next line."""
-        so_far, time_ns = self.so_far, 0
+        time_ns = 0
         match line:
             case lines.Header():
-                self._header, self.environment = line, line.environment
-                known = line.name, line.mode, line.unit, line.created, line.loader.length
-                self.so_far = LiveState(*known)
+                self._header, self.name, self.environment = line, line.name, line.environment
             case lines.Block() if self._header:
                 self._serve(line, self._header)
                 time_ns = self._came_ns
@@ -117,20 +65,17 @@ class LiveRun:
                     time_ns = request_ns + (line.wait_ns or 0)
                 self._batches.pop(epoch, None)
                 self._last.pop(epoch, None)
-                self.is_open &= so_far.epoch not in {None, epoch}
-                self._is_measured = line.cause != "unmeasured"
-            case lines.Readings(time_ns=[*_, time_ns]):
+                self.is_open &= self.epoch not in {None, epoch}
+                self._goes_on = line.cause != "unmeasured"
+            case lines.Readings(time_ns=[*_, time_ns]) | lines.Event(time_ns=time_ns):
                 pass
-            case lines.Event(time_ns=time_ns):
-                so_far.events = (*so_far.events, line.message)[-MOST_EVENTS:]
             case lines.RunEnd():
-                so_far.ended = True
-        self.so_far.elapsed_ns = max(self.so_far.elapsed_ns, time_ns)
+                self._goes_on = False
+        self.elapsed_ns = max(self.elapsed_ns, time_ns)
 
     def _serve(self, block: lines.Block, header: lines.Header) -> None:
         """Batches of one arm: all were waited for, and some count."""
-        so_far, epoch, is_real = self.so_far, block.epoch, block.arm == "real"
-        alternates = header.mode == "alternate"
+        epoch, is_real, alternates = block.epoch, block.arm == "real", header.mode == "alternate"
         is_in_pair = block.pair is not None and not block.instrumented
         unknown = [None] * len(block.request_ns)
         columns = (
@@ -148,30 +93,24 @@ class LiveRun:
             if step_ns is not None:
                 self._close(epoch, came_ns + step_ns)
             if (
-                not number
+                self.epoch_start_ns is None
+                and not number
                 and (epoch or not header.loader.ready_batches)
                 and (is_real or not alternates)
             ):
-                if so_far.epoch_start_ns is None:
-                    so_far.epoch_start_ns = wait_ns
-                else:
-                    so_far.last_epoch_start_ns = wait_ns
-            if self._came_ns:
-                self.longest_gap_ns = max(self.longest_gap_ns, came_ns - self._came_ns)
+                self.epoch_start_ns = wait_ns
             self.longest_wait_ns = max(self.longest_wait_ns, wait_ns)
-            self._came_ns, self.is_open, self._is_measured = came_ns, True, True
+            self._came_ns, self._goes_on, self.is_open = came_ns, True, True
             self._batches[epoch] += 1
-            so_far.epoch, so_far.batch = epoch, number
-            so_far.batches += 1
-            so_far.wait_ns += wait_ns * is_real
+            self.epoch = epoch
+            self.batches += 1
+            self.wait_ns += wait_ns * is_real
 
     def _close(self, epoch: int, end_ns: int) -> None:
         """End the step of the epoch's last batch, where it is open and counts."""
         request_ns, wait_ns, samples = self._last.pop(epoch, (end_ns, 1, 0))
         if end_ns >= request_ns + wait_ns:
-            times = np.array([1, end_ns - request_ns, wait_ns, samples])
-            self._all = self._all + times
-            self._recent.append((end_ns, times))
+            self._recent.append((end_ns, np.array([1, end_ns - request_ns, wait_ns, samples])))
             while self._recent[0][0] <= end_ns - MINUTE_NS:
                 self._recent.popleft()
 
@@ -180,41 +119,23 @@ class LiveRun:
 
         None without a header, and once the run or its recording has ended.
         """
-        if self._header is None or self.so_far.ended or not self._is_measured:
+        if self._header is None or not self._goes_on:
             return None
-        return self.so_far.elapsed_ns + quiet_ns - self._came_ns
+        return self.elapsed_ns + quiet_ns - self._came_ns
 
-    def state(self, quiet_ns: int) -> LiveState | None:
-        """The state `quiet_ns` after the log was last written; None without a header."""
-        if self._header is None:
-            return None
-        now_ns = self.so_far.elapsed_ns + (0 if self.so_far.ended else quiet_ns)
-        silent_ns = self.silent_ns(quiet_ns)
-        if silent_ns is not None:
-            usual_ns = self._all[1] / max(self._all[0], 1)
-            if silent_ns <= max(LEAST_SILENCE_NS, SILENT_ITERATIONS * usual_ns):
-                silent_ns = None
-        recent = [times for end_ns, times in self._recent if end_ns > now_ns - MINUTE_NS]
-        if not recent and silent_ns is None:
-            recent = [self._recent[-1][1]]
-        return replace(
-            self.so_far,
-            elapsed_ns=now_ns,
-            now=_rates(np.sum(recent, axis=0)) if recent else None,
-            overall=_rates(self._all),
-            silent_ns=silent_ns,
-        )
+    def last_minute(self) -> dict[str, float]:
+        """Batches and samples per second, and the share that was waited, as far as they are known.
 
-
-def _rates(times: Values) -> Rates | None:
-    batches, elapsed_ns, wait_ns, samples = times.tolist()
-    if not elapsed_ns:
-        return None
-    per_s = SECOND_NS / elapsed_ns
-    samples_per_s = None if math.isnan(samples) else samples * per_s
-    return Rates(
-        int(batches), int(elapsed_ns), batches * per_s, samples_per_s, wait_ns / elapsed_ns
-    )
+        They are of the steady batches that ended in it: of an alternating run of the counted real
+        blocks, of a replay of the kept batches.
+        """
+        times = [times for end_ns, times in self._recent if end_ns > self.elapsed_ns - MINUTE_NS]
+        batches, elapsed_ns, wait_ns, samples = np.sum([np.zeros(4), *times], axis=0).tolist()
+        if not elapsed_ns:
+            return {}
+        per_s = SECOND_NS / elapsed_ns
+        rates = {"batches_per_s": batches * per_s, "wait_share": wait_ns / elapsed_ns}
+        return rates if math.isnan(samples) else {**rates, "samples_per_s": samples * per_s}
 
 
 class FollowedRun:
@@ -228,8 +149,8 @@ class FollowedRun:
     def read(self) -> bool:
         """Take all lines that were appended, but for damaged ones; False where there is no log.
 
-        An incomplete last line waits for its end. A log that was cut off, or replaced by another
-        one, is read from its beginning. Raises RunLogError when it is no log, or cannot be read.
+        An incomplete last line waits for its end. A log that was replaced by another one is read
+        from its beginning. Raises RunLogError when it is no log, or cannot be read.
         """
         if not self._path.exists():
             return False
@@ -237,8 +158,8 @@ class FollowedRun:
             state, first = os.fstat(file.fileno()), file.readline(log.LONGEST_LINE_BYTES)
             if not first.endswith(b"\n"):
                 return True
-            told_ns = self.run.so_far.elapsed_ns
-            if first != self._first or state.st_size < self._read_bytes:
+            told_ns = self.run.elapsed_ns
+            if first != self._first:
                 log.LogReader(self._path).add([first])  # it must be a header
                 self.run, told_ns = LiveRun(), -1
                 self._first, self._read_bytes = first, 0
@@ -247,7 +168,7 @@ class FollowedRun:
                 self._read_bytes += len(text)
                 with suppress(RunLogError):
                     self.run.take(lines.decode(text))
-        if self.run.so_far.elapsed_ns > told_ns:
+        if self.run.elapsed_ns > told_ns:
             self._told_s = state.st_mtime
         return True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from multiprocessing import active_children
 from typing import Any
@@ -12,7 +12,6 @@ import numpy as np
 
 from loadeval.adapter import Adapter, adapter_for
 from loadeval.core.batch import is_array, leaves
-from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator
 
 
@@ -96,22 +95,6 @@ class AdapterContract:
         assert len(served) == len(expected) > 0
         assert all(map(self._same, served, expected))
 
-    def test_log_measures_every_batch(self) -> None:
-        """Each batch has a row, with no negative wait or step."""
-        evaluator = LoaderEvaluator(self.make_loader())
-        served = sum(1 for _ in evaluator)
-        steps = evaluator.recorded().steps
-        assert len(steps) == served
-        assert (steps.wait_ns >= 0).all()
-        assert (steps.step_ns >= 0).all()
-
-    def test_samples_and_bytes_are_whole_or_unknown(self) -> None:
-        """Samples and bytes of a batch are positive numbers or None."""
-        adapter = self.make_adapter()
-        batch = next(adapter.epoch(self.make_loader()))
-        for count in (adapter.samples(batch), adapter.nbytes(batch)):
-            assert count is None or count > 0
-
     def test_a_kept_batch_stays_as_it_was(self) -> None:
         """A kept batch equals the original, and does not change while the loader continues."""
         adapter = self.make_adapter()
@@ -182,33 +165,6 @@ class AdapterContract:
             served = list(map(adapter.keep, evaluator))
             for batch in expected:
                 assert self._count(batch, served) == self._count(batch, expected)
-
-    def test_settings_have_names(self) -> None:
-        """What can be changed of a loader is a mapping of names to present values."""
-        tunable = self.make_adapter().tunable(self.make_loader())
-        assert isinstance(tunable, Mapping)
-        assert all(isinstance(name, str) for name in tunable)
-
-    def test_a_loader_given_its_settings_serves_the_same(self) -> None:
-        """A loader that gets the settings it has, in place, serves the same batches."""
-        adapter, loader = self.make_adapter(), self.make_loader()
-        tunable = adapter.tunable(loader)
-        if tunable and type(adapter.reconfigured(loader, {})) is type(loader):
-            expected = list(map(adapter.keep, adapter.epoch(self.make_loader())))
-            adapter.reconfigure(loader, tunable, allow_changes=True)
-            assert adapter.tunable(loader) == tunable
-            served = list(map(adapter.keep, adapter.epoch(loader)))
-            assert len(served) == len(expected)
-            assert all(map(self._same, served, expected))
-
-    def test_an_unknown_setting_is_refused(self) -> None:
-        """An unknown setting raises a UsageError."""
-        unknown = {"no_such_setting": 1}
-        try:
-            self.make_adapter().reconfigure(self.make_loader(), unknown)
-        except UsageError:
-            return
-        raise AssertionError(f"the adapter has given the loader {unknown}")
 
     def _count(self, batch: Any, batches: list[Any]) -> int:
         return sum(self._same(batch, other) for other in batches)

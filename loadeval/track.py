@@ -16,7 +16,7 @@ from loadeval.data.lines import Line
 from loadeval.data.run import SECOND_NS, Run
 from loadeval.errors import UsageError, in_words, warn
 from loadeval.estimate.gap import gap
-from loadeval.live import LiveRun, LiveState
+from loadeval.live import LiveRun
 from loadeval.settings import TrackerName
 
 Log = Callable[[int, dict[str, float]], object]
@@ -32,6 +32,8 @@ MOST_LINES = 10_000
 LONGEST_END_S = 5.0
 """The end of a training waits no longer for a tracker, whose server may be gone."""
 LATE = "it takes too long"
+DEFAULT_EXPERIMENT = "0"
+"""MLflow's number of its experiment `Default`, which is always there."""
 
 
 class Tracking:
@@ -70,9 +72,9 @@ class Tracking:
             self._due_s = self._now_s() + INTERVAL_S
             with self._given_up_on_error():
                 self._follow()
-                name = f"loadeval {self._live.so_far.name}".strip()
+                name = f"loadeval {self._live.name}".strip()
                 self._log = self._end.enter_context(self._tracker(name))
-        threads.start(THREAD, partial(self.tick, drain), TICK_S, at_once=True)
+        threads.start(THREAD, partial(self.tick, drain), TICK_S)
 
     def tick(self, drain: Callable[[], None]) -> None:
         """Follow the run; log if an interval has passed since the last time."""
@@ -127,20 +129,18 @@ def scalars_of(live: LiveRun, whole: Run | None = None) -> tuple[int, dict[str, 
     They are throughput and waits of the last minute and all waits; with the `whole` run, if
     it alternated, also the lost share and its CI.
     """
-    state = live.state(0) or LiveState()
-    values: dict[str, float | None] = {"epoch": state.epoch}
-    if now := state.now:
-        values |= {"batches_per_s": now.batches_per_s, "samples_per_s": now.samples_per_s}
-        values["wait_share"] = now.wait_share
-    if state.batches:
-        values["wait_s"] = state.wait_ns / SECOND_NS
-    if state.epoch_start_ns is not None:
-        values["epoch_start_s"] = state.epoch_start_ns / SECOND_NS
+    start_ns = live.epoch_start_ns
+    values: dict[str, float | None] = {
+        "epoch": live.epoch,
+        **live.last_minute(),
+        "wait_s": live.wait_ns / SECOND_NS,
+        "epoch_start_s": None if start_ns is None else start_ns / SECOND_NS,
+    }
     if whole is not None and (lost := gap(whole).lost_share):
         values |= {"lost_share": lost.value, "lost_share_low": lost.low}
         values["lost_share_high"] = lost.high
     known = {PREFIX + name: float(value) for name, value in values.items() if value is not None}
-    return state.batches, known
+    return live.batches, known
 
 
 @contextmanager
@@ -155,10 +155,7 @@ def mlflow(name: str) -> Iterator[Log]:
     def log(step: int, scalars: dict[str, float]) -> None:
         nonlocal run_id
         if run_id is None:
-            # There is no public name for the experiment that the program has chosen.
-            fluent = mlflow.tracking.fluent
-            experiment = getattr(fluent, "_get_experiment_id", lambda: "0")()
-            run_id = client.create_run(experiment, run_name=name).info.run_id
+            run_id = client.create_run(DEFAULT_EXPERIMENT, run_name=name).info.run_id
         mlflow.log_metrics(scalars, step=step, run_id=run_id)
 
     yield log
@@ -179,8 +176,7 @@ def wandb(name: str) -> Iterator[Log]:
         if run is None:
             # What the program prints is left alone, and so is a run that it begins later.
             settings = wandb.Settings(console="off")
-            project = wandb.setup().settings.project or "loadeval"
-            run = wandb.init(project=project, name=name, reinit="create_new", settings=settings)
+            run = wandb.init(name=name, reinit="create_new", settings=settings)
         if not is_defined:  # drawn over the batches, not over the program's steps
             run.define_metric(BATCHES, hidden=True)
             run.define_metric(f"{PREFIX}*", step_metric=BATCHES)
@@ -226,8 +222,6 @@ def _tracker_for(track: TrackerName | Log) -> tuple[str, Tracker]:
     try:
         import_module(track)
     except ModuleNotFoundError as error:
-        if error.name != track:
-            raise
         raise UsageError(
             f"track={track!r} needs the package {track}, which is not installed; install it with: "
             f"pip install {track}"

@@ -6,7 +6,6 @@ import gc
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from inspect import signature
 from itertools import chain, count, islice, product, repeat
 from operator import truediv
 from pathlib import Path
@@ -156,10 +155,6 @@ def tune(
     """
     if batches < 1 or rounds < 1:
         raise UsageError(f"batches is {batches} and rounds {rounds}; expected 1 or more of each")
-    if space is None:
-        taken = signature(make_loader).parameters
-        takes_all = any(each.kind is each.VAR_KEYWORD for each in taken.values())
-        space = {name: SPACE[name] for name in SPACE if takes_all or name in taken}
 
     def measure(changes: Options, mode: Mode, times: int) -> list[Run]:
         gc.collect()  # workers that are left in a cycle would run on beside this block's
@@ -175,7 +170,7 @@ def tune(
                     adapter_for(loader).fence()
         return [evaluator.recorded()]
 
-    return _tuned(measure, settings or {}, space, rounds)
+    return _tuned(measure, settings or {}, space or SPACE, rounds)
 
 
 def tune_command(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from datetime import datetime
 from typing import Protocol
 
 TIME_UNITS = ("ns", "us", "ms", "s")
@@ -13,8 +12,6 @@ LONG_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 FEWEST_SECONDS = 100
 """A shorter time has no other unit."""
 STEP_UP = 1000
-MOST_IN_FULL = 1_000_000
-"""So many of the largest unit, ten days or an exabyte, are written out."""
 LEAST_SHARE = 0.001
 LEAST_RATIO = 0.1
 LEAST_WHOLE = 0.005
@@ -62,7 +59,7 @@ def _scaled(value: float, units: tuple[str, ...]) -> str:
         unit, *larger = larger
     if unit == units[0] and float(value).is_integer():
         return f"{value:.0f} {unit}"
-    return f"{f'{value:.3g}' if abs(value) >= MOST_IN_FULL else number(value)} {unit}"
+    return f"{number(value)} {unit}"
 
 
 def share(part: float) -> str:
@@ -79,11 +76,6 @@ def whole_share(part: float) -> str:
 def times(ratio: float) -> str:
     """`ratio` as a factor: 2.45x, 0.98x."""
     return f"{ratio:.2f}x" if LEAST_RATIO <= ratio < 1 else f"{number(ratio)}x"
-
-
-def rate(per_s: float, unit: str) -> str:
-    """A throughput in `unit` per second: 727 images/s."""
-    return f"{number(per_s)} {unit}/s"
 
 
 def cpus(count: float) -> str:
@@ -113,11 +105,6 @@ def span(ns: float) -> str:
         if count or parts:
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2])
-
-
-def wall_clock(when: datetime) -> str:
-    """Date and time, and the time zone where it is known."""
-    return f"{when:%Y-%m-%d %H:%M:%S %Z}".rstrip()
 
 
 FORMATS: dict[str, Callable[[float], str]] = {

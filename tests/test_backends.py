@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,35 +26,27 @@ if TYPE_CHECKING:
 MS = 1_000_000
 IMAGES = np.zeros((4, 3, 2, 2), np.uint8)
 PRINTED = """\
-fast trains fastest: 1.50x [1.50x, 1.50x] as fast as the next, even
+fast is 1.50x [1.50x, 1.50x] as fast as even
 images/s  real            ideal           loader alone
 fast      200 [200, 200]  400 [400, 400]  400 [400, 400]
 even      133 [133, 133]  400 [400, 400]  200 [200, 200]
 slow      100 [100, 100]  400 [400, 400]  133 [133, 133]
 small     100 [100, 100]  200 [200, 200]  200 [200, 200]
 
-backend  free loading       lost                memory        verdict
-fast     2.00x              50.0%               not measured  highly input-bound
-         [2.00x, 2.00x]     [50.0%, 50.0%]
-even     3.00x              66.7%               not measured  highly input-bound
-         [3.00x, 3.00x]     [66.7%, 66.7%]
-slow     4.00x              75.0%               not measured  highly input-bound
-         [4.00x, 4.00x]     [75.0%, 75.0%]
-small    2.00x              50.0%               not measured  highly input-bound
-         [2.00x, 2.00x]     [50.0%, 50.0%]
-fast is 1.50x [1.50x, 1.50x] as fast as even.
+backend  free loading          memory
+fast     2.00x [2.00x, 2.00x]  not measured
+even     3.00x [3.00x, 3.00x]  not measured
+slow     4.00x [4.00x, 4.00x]  not measured
+small    2.00x [2.00x, 2.00x]  not measured
 fast is 2.00x [2.00x, 2.00x] as fast as slow.
 fast is 2.00x [2.00x, 2.00x] as fast as small.
 Caution: broken failed: OSError: the disk went away
 
 how sure
-5 backends under one training step, in turns, 3 rounds in random order; 24 real
-and 24 ideal batches measured of each.
+5 backends under one training step, in turns.
 Caution: The backends do not do equal work: small: batch 0 is (2, 3, 2, 2) uint8
          where slow has (4, 3, 2, 2) uint8; small: batch 0 has 2 samples where
          slow has 4.
-Caution: The 95% CIs of the 6 differences are not corrected for multiple
-         comparisons.
 slow, fast, even, small: The loader's prefetch depth is not known: if it
 prefetches, real blocks begin with a queue that ideal blocks have filled, and
 more time is lost than reported.
@@ -107,15 +98,10 @@ def turns(name: str, wait: float = 5.0, pairs: int = 8, **known: Any) -> Run:
 @pytest.mark.parametrize(
     ("runs", "headline"),
     [
-        ([turns("a", 20), turns("b")], "b trains fastest: 2.00x [2.00x, 2.00x] as fast as a"),
+        ([turns("a", 20), turns("b")], "b is 2.00x [2.00x, 2.00x] as fast as a"),
         (
             [turns("a"), turns("b")],
             "No difference is shown between a and b: 1.00x [1.00x, 1.00x]",
-        ),
-        ([turns(name) for name in "abc"], "No difference is shown between the fastest, a, b and c"),
-        (
-            [turns("a"), turns("b", 20), turns("c")],
-            "No difference is shown between the fastest, a and c",
         ),
         (
             [turns("a", 20, pairs=1), turns("b", pairs=1)],
@@ -131,11 +117,11 @@ def test_memory_is_that_of_training_and_workers() -> None:
     """The most that was read; of what is shared only once where that is known."""
     readings = {
         ("host", "process"): Columns({"time_ns": [1, 2], "pss_bytes": [1e9, 2e9]}),
-        ("host", "workers"): Columns({"time_ns": [1, 2], "rss_bytes": [1e9, np.nan]}),
+        ("host", "workers"): Columns({"time_ns": [1, 2], "pss_bytes": [1e9, np.nan]}),
     }
     result = report_of_runs([turns("a", readings=readings), turns("b")])
     assert result.as_json()["memory_bytes"] == {"a": 3e9, "b": None}
-    assert "  3.00 GB  " in str(result)
+    assert "  3.00 GB\n" in str(result)
 
 
 def test_a_page_has_the_inside_of_each_loader() -> None:
@@ -191,24 +177,18 @@ def test_logs_make_the_same_comparison_again(scripted: Scripted, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("backends", "options", "message"),
+    ("options", "message"),
     [
-        ([[1]], {}, r"backends is \[\[1\]\]; expected a dict of loaders by name"),
-        ({}, {}, "backends is {}; expected a dict of loaders by name"),
-        ({"a": [1]}, {"batches": None}, "batches is None; expected a whole number, 1 or more"),
-        ({"a": [1]}, {"rounds": 0}, "rounds is 0; expected a whole number, 1 or more"),
-        ({"a": [1]}, {"step": 3}, "step is 3; expected a function"),
-        ({"a": [1]}, {"pairs": 3}, "there is no option pairs=; expected one of samples, unit"),
-        ({"../a": [1]}, {"log_dir": __file__}, "'../a' cannot name a run log; expected a name"),
-        ({"a": [1]}, {"log_dir": __file__}, "log_dir is '.*py'; expected a folder .*exists"),
+        ({"batches": 0}, "batches is 0; expected a whole number, 1 or more"),
+        ({"rounds": 0}, "rounds is 0; expected 1 or more"),
+        ({"pairs": 3}, "there is no option pairs=; expected one of samples, unit"),
     ],
-    ids=lambda value: str(value)[:20],
 )
 def test_wrong_arguments_are_named(
-    scripted: Scripted, backends: Any, options: dict[str, Any], message: str
+    scripted: Scripted, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        scripted.compare(backends, **options)
+        scripted.compare({"a": [1]}, **options)
 
 
 @pytest.mark.parametrize(
@@ -299,12 +279,8 @@ def test_backends_take_turns_in_an_order_that_the_seed_decides(scripted: Scripte
 
 
 def test_an_error_of_the_step_is_raised(scripted: Scripted) -> None:
-    """A note tells whose batch it was."""
-
     def fail(_batch: object) -> None:
         raise RuntimeError("out of memory")
 
-    with pytest.raises(RuntimeError, match="out of memory") as caught:
+    with pytest.raises(RuntimeError, match="out of memory"):
         scripted.compare({"a": scripted.loader(10)}, step=fail)
-    if sys.version_info >= (3, 11):
-        assert "backend 'a'" in caught.value.__notes__[0]

@@ -32,7 +32,6 @@ FINE = Machine(
     cpus_usable=64,
     quota_cores=None,
     threads=None,
-    threads_from=None,
     shm_free_bytes=60 * GB,
     open_files=65_536,
     driver=H100,
@@ -46,7 +45,7 @@ CONTAINER = replace(
 )
 UNKNOWN = replace(
     FINE,
-    cpus=None,
+    cpus=1,
     cpus_usable=1,
     shm_free_bytes=None,
     driver=NONE,
@@ -143,7 +142,7 @@ NOT_USED = "ok: 0 bytes free; not used by this loader"
         ),
         (
             "threads",
-            {"threads": 1, "threads_from": "OMP_NUM_THREADS"},
+            {"threads": 1},
             None,
             "ok: torch uses up to 1 thread in the training process (OMP_NUM_THREADS=1)",
         ),
@@ -229,18 +228,12 @@ def test_the_limit_of_open_files_is_that_in_force(
     assert read_machine().open_files == open_files
 
 
-@pytest.mark.parametrize(
-    ("omp", "mkl", "threads", "source"),
-    [("", "", None, None), ("8,2", "4", 8, "OMP_NUM_THREADS"), ("0", "4", 4, "MKL_NUM_THREADS")],
-)
-def test_variables_for_threads(
-    monkeypatch: pytest.MonkeyPatch, omp: str, mkl: str, threads: int | None, source: str | None
+@pytest.mark.parametrize(("omp", "threads"), [("", None), ("8", 8), ("many", None)])
+def test_the_variable_for_threads(
+    monkeypatch: pytest.MonkeyPatch, omp: str, threads: int | None
 ) -> None:
-    """The first that holds a number; of nested numbers the first."""
     monkeypatch.setenv("OMP_NUM_THREADS", omp)
-    monkeypatch.setenv("MKL_NUM_THREADS", mkl)
-    machine = read_machine()
-    assert (machine.threads, machine.threads_from) == (threads, source)
+    assert read_machine().threads == threads
 
 
 @pytest.mark.check

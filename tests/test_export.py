@@ -113,16 +113,11 @@ epoch 0: batches: wait 60.0002 +0.0 batch=1 gpu_idle_ns=500
 epoch 0: batches: step 60.0002 +9.999 batch=1
 epoch 0: batches: wait 70.0002 +2.5 batch=2 samples=4
 epoch 0: batches: step 72.5002 +7.5 batch=2
-epoch 0: batches: wait, exhausted 80.0002 +7.0
 epoch 0: worker 0: fetch 2.0002 +20.0 batch=0
 epoch 0: worker 0: collate 22.0002 +8.0 batch=0
 epoch 0: worker 0: fetch 30.0002 +4.0 batch=2
 epoch 0: worker 0: collate 34.0002 +1.0 batch=2
-epoch 0: worker 0, queue: pickle 30.0002 +0.5 batch=0
 epoch 0: worker 1: fetch 2.5002 +40.0 batch=1
-epoch 0: receive and pin: receive 39.7002 +0.3 batch=0
-epoch 0: receive and pin: pin 40.0002 +0.7 batch=0
-epoch 0: indices: indices 40.9012 +0.1 batch=0
 epoch 1: arms: real, not counted 200.0002 +1.0 batches=1
 epoch 1: batches: wait 200.0002 +1.0 batch=0
 all: gpu 0: busy_percent 60.0002 value=97.5
@@ -264,7 +259,6 @@ def test_what_is_written(form: str, written: list[str], log: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("place", ["none/it", "run.jsonl/it"])
 def test_a_place_that_cannot_be_written(place: str, log: Path, tmp_path: Path) -> None:
-    """One error, and nothing is left behind."""
     code, out, err = run(log, "-f", "csv", "-o", tmp_path / place)
     assert (code, out) == (1, "")
     assert err.startswith(f"Error: cannot write {tmp_path / place}: N")

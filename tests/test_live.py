@@ -25,7 +25,7 @@ from loadeval.data.log import read_run
 from loadeval.errors import RunLogError
 from loadeval.estimate.epochs import first_waits
 from loadeval.estimate.gap import gap, throughput
-from loadeval.live import FollowedRun, LiveRun, LiveState, Rates
+from loadeval.live import FollowedRun, LiveRun
 from tests.builder import make_header
 from tests.runs.measured import record
 
@@ -61,101 +61,72 @@ def taken(*lines: Line) -> LiveRun:
     return run
 
 
-def after(*lines: Line, quiet_s: int = 0) -> LiveState:
-    state = taken(*lines).state(quiet_s * SECOND)
-    assert state is not None
-    return state
-
-
-def counted(*lines: Line) -> int:
-    overall = after(*lines).overall
-    return 0 if overall is None else overall.batches
-
-
-def followed(path: Path) -> LiveState:
+def followed(path: Path) -> LiveRun:
     run = FollowedRun(path)
     assert run.read()
-    state = run.run.state(0)
-    assert state is not None
-    return state
+    return run.run
 
 
 def test_before_the_first_batch() -> None:
-    """Without a header nothing is known, and with it no rate is 0."""
-    assert LiveRun().state(0) is None
+    """Nothing that is not known is made up."""
     assert LiveRun().silent_ns(0) is None
-    assert after(header(), block([]), quiet_s=3) == LiveState(
-        name="a run",
-        mode="log",
-        unit="images",
-        created="2026-01-31T12:00:00+00:00",
-        epoch_batches=100,
-        elapsed_ns=3 * SECOND,
-    )
+    run = taken(header(), block([]))
+    assert (run.name, run.epoch, run.batches, run.epoch_start_ns) == ("a run", None, 0, None)
+    assert run.last_minute() == {}
 
 
 @pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
-def test_the_whole_run_is_what_its_report_says(tmp_path: Path, mode: str) -> None:
+def test_the_last_minute_is_what_a_report_says(tmp_path: Path, mode: str) -> None:
     """The same rates and the same share, of the same batches, in every mode."""
     waits_ns = [SECOND if number == 123 else 2 * MS for number in range(500)]
     path = record(tmp_path / "run.jsonl", mode, waits_ns=waits_ns, epochs=3, probes=())
-    state, run = followed(path), read_run(path)
-    overall, name = state.overall, "ideal" if mode == "replay" else "real"
+    live, run = followed(path), read_run(path)
+    name = "ideal" if mode == "replay" else "real"
     measured = gap(run)
-    iteration_ns, wait_ns, batches = measured.real, measured.real_wait, measured.real_batches
+    iteration_ns, wait_ns = measured.real, measured.real_wait
     if mode == "replay":
-        iteration_ns, wait_ns, batches = measured.ideal, measured.ideal_wait, measured.ideal_batches
-    assert overall
+        iteration_ns, wait_ns = measured.ideal, measured.ideal_wait
     assert iteration_ns
     assert wait_ns
-    assert (state.batches, overall.batches) == (run.batches, batches)
-    assert overall.batches_per_s == pytest.approx(throughput(gap(run), by_sample=False)[name].value)
-    assert overall.wait_share == pytest.approx(wait_ns.value / iteration_ns.value)
-    first, *_, last = first_waits(run).wait_ns.tolist()
-    assert (state.epoch_start_ns, state.last_epoch_start_ns) == (first, last)
-    assert (state.ended, state.epoch, state.batch, state.silent_ns) == (True, 2, 499, None)
+    told = live.last_minute()
+    assert live.batches == run.batches
+    assert told["batches_per_s"] == pytest.approx(throughput(gap(run), by_sample=False)[name].value)
+    assert told["wait_share"] == pytest.approx(wait_ns.value / iteration_ns.value)
+    assert (live.epoch, live.epoch_start_ns) == (2, first_waits(run)[0])
 
 
-def test_now_is_the_last_minute() -> None:
-    """To the second, whether batches came in one line or one by one; waits before are not in it."""
+def test_the_last_minute_is_one_to_the_second() -> None:
+    """Whether batches came in one line or one by one; waits before are not in it."""
     slow, quick = list(range(0, 400, 4)), list(range(400, 500, 2))
-    at_once = after(header(), block([*slow, *quick]), block([500]))
-    one_by_one = after(header(), *(block([request_s]) for request_s in [*slow, *quick, 500]))
-    assert at_once == one_by_one
-    assert at_once.now == Rates(30, 60 * SECOND, 0.5, 2.0, 0.5)
+    at_once = taken(header(), block([*slow, *quick]), block([500]))
+    one_by_one = taken(header(), *(block([request_s]) for request_s in [*slow, *quick, 500]))
+    rates = {"batches_per_s": 0.5, "samples_per_s": 2.0, "wait_share": 0.5}
+    assert at_once.last_minute() == one_by_one.last_minute() == rates
     waits = [block([start], wait_s=5 if start < 100 else 1) for start in range(0, 200, 10)]
-    state = after(header(), *waits)
-    assert state.now == Rates(6, 60 * SECOND, pytest.approx(0.1), pytest.approx(0.4), 0.1)
-    assert state.overall == Rates(18, 180 * SECOND, pytest.approx(0.1), pytest.approx(0.4), 0.3)
+    rates = {"batches_per_s": 0.1, "samples_per_s": 0.4, "wait_share": 0.1}
+    assert taken(header(), *waits).last_minute() == pytest.approx(rates)
 
 
 @pytest.mark.parametrize(
-    ("lines", "quiet_s", "silent_s", "now"),
+    ("lines", "quiet_s", "silent_s"),
     [
-        ([block([start]) for start in range(0, 100, 2)], 8, None, 26),
-        # The last ones say nothing of now once none came for far longer than usual.
-        ([block([start]) for start in range(0, 100, 2)], 92, 92, None),
-        # Before, they do.
-        ([block([start], 0) for start in range(100)], 15, 15, 45),
-        # Where each batch takes over a minute, now is the last one.
-        ([block([start]) for start in range(0, 2_000, 100)], 300, None, 1),
+        ([block([start]) for start in range(0, 100, 2)], 92, 92),
         # An epoch start that takes long is a silence too.
-        ([], 11, 11, None),
+        ([], 11, 11),
         # While no batch comes, readings and events tell how late it is.
-        ([block([0]), Readings("host", "", [93 * SECOND], {})], 0, 92, None),
-        ([block([0]), Event(93 * SECOND, "it happened")], 0, 92, None),
-        ([Readings("gpu", "", [], {}, "none")], 0, None, None),
+        ([block([0]), Readings("host", "", [93 * SECOND], {})], 0, 92),
+        ([block([0]), Event(93 * SECOND, "it happened")], 0, 92),
+        ([Readings("gpu", "", [], {}, "none")], 0, 0),
         # A run that has ended is not silent, nor one of which no more is recorded.
-        ([block([0, 2, 4]), RunEnd(3)], 1_000, None, 1),
-        ([block([0, 2]), EpochEnd(0, "unmeasured", 4 * SECOND, 0)], 1_000, None, 1),
+        ([block([0, 2, 4]), RunEnd(3)], 1_000, None),
+        ([block([0, 2]), EpochEnd(0, "unmeasured", 4 * SECOND, 0)], 1_000, None),
     ],
 )
-def test_a_run_is_silent_after_far_longer_than_usual(
-    lines: list[Line], quiet_s: int, silent_s: int | None, now: int | None
+def test_a_run_is_silent_while_no_batch_comes(
+    lines: list[Line], quiet_s: int, silent_s: int | None
 ) -> None:
-    state = after(header(), *lines, quiet_s=quiet_s)
-    assert state.silent_ns == (None if silent_s is None else silent_s * SECOND)
-    assert (state.now and state.now.batches) == now
+    silent_ns = None if silent_s is None else silent_s * SECOND
+    assert taken(header(), *lines).silent_ns(quiet_s * SECOND) == silent_ns
 
 
 @pytest.mark.parametrize(
@@ -169,42 +140,32 @@ def test_an_open_step_is_closed_by_what_comes_next(
     end: EpochEnd, batches: int, elapsed_ns: int
 ) -> None:
     """The epoch's next block or its end closes it; broken off, it is in no rate."""
-    lines = header(warmup=0), block([0, 2]), block([5]), end
-    state = after(*lines)
-    assert (counted(*lines), state.batches, state.elapsed_ns) == (batches, 3, elapsed_ns)
+    run = taken(header(warmup=0), block([0, 2]), block([5]), end)
+    assert (run.batches, run.elapsed_ns) == (3, elapsed_ns)
+    closed_s = 8 if batches == 3 else 5
+    assert run.last_minute()["batches_per_s"] == pytest.approx(batches / closed_s)
 
 
 def test_epochs_at_once_are_told_apart() -> None:
-    """A block of another epoch does not close a step, and has its own warm-up and first wait."""
-    state = after(header(), block([0, 2]), block([3, 4], epoch=1), block([9]))
-    assert state.overall == Rates(1, 7 * SECOND, 1 / 7, pytest.approx(4 / 7), 1 / 7)
-    assert (state.epoch_start_ns, state.last_epoch_start_ns) == (SECOND, SECOND)
+    """A block of another epoch does not close a step, and has its own warm-up."""
+    run = taken(header(), block([0, 2]), block([3, 4], epoch=1), block([9]))
+    rates = {"batches_per_s": 1 / 7, "samples_per_s": 4 / 7, "wait_share": 1 / 7}
+    assert run.last_minute() == pytest.approx(rates)
 
 
 def test_only_real_blocks_count_of_an_alternating_run() -> None:
     """Warm-ups and blocks with instruments are in no rate; all waits but for kept ones add up."""
     counts = block([4, 6], pair=0), block([8], pair=0, instrumented=True)
-    lines = header("alternate"), block([0, 2]), *counts, block([9], arm="ideal")
-    assert (counted(*lines), after(*lines).wait_ns) == (2, 5 * SECOND)
+    run = taken(header("alternate"), block([0, 2]), *counts, block([9], arm="ideal"))
+    assert (run.last_minute()["batches_per_s"], run.wait_ns) == (0.5, 5 * SECOND)
 
 
 def test_what_is_not_known_is_no_rate() -> None:
     """Samples of which one is not known, and what took no time by a clock that is too coarse."""
-    unknown = after(header(warmup=0), block([0, 2, 4], samples=[4, None, 4]))
-    assert unknown.overall == Rates(2, 4 * SECOND, 0.5, None, 0.5)
-    no_time = after(header(warmup=0), Block(0, "real", [5, 5], [0, 0], [0, None]))
-    assert no_time.overall is None
-
-
-def test_a_run_goes_on_where_no_more_of_it_is_recorded() -> None:
-    left = header(), block([0, 2]), EpochEnd(0, "unmeasured", 4 * SECOND, 0)
-    assert after(*left, quiet_s=900).elapsed_ns == 904 * SECOND
-    assert after(*left, RunEnd(2), quiet_s=900).elapsed_ns == 4 * SECOND
-
-
-def test_the_last_three_events_are_kept() -> None:
-    state = after(header(), *(Event(number, str(number)) for number in range(5)))
-    assert state.events == ("2", "3", "4")
+    unknown = taken(header(warmup=0), block([0, 2, 4], samples=[4, None, 4]))
+    assert unknown.last_minute() == {"batches_per_s": 0.5, "wait_share": 0.5}
+    no_time = taken(header(warmup=0), Block(0, "real", [5, 5], [0, 0], [0, None]))
+    assert no_time.last_minute() == {}
 
 
 def test_what_is_held_does_not_grow() -> None:
@@ -218,17 +179,12 @@ def test_what_is_held_does_not_grow() -> None:
 
 
 def test_what_is_usual_is_known_of_a_silence() -> None:
-    """The longest wait, the longest time between two batches, and whether an epoch is open."""
-    run = taken(header())
-    assert (run.silent_ns(5 * SECOND), run.is_open) == (5 * SECOND, True)
-    assert not taken(header(), EpochEnd(0, "exhausted", 0, 1)).is_open
+    """The longest wait, and whether batches are still recorded."""
+    assert taken(header()).silent_ns(5 * SECOND) == 5 * SECOND
     run = taken(header(), block([0, 2, 10]), block([12], wait_s=3))
-    assert run.silent_ns(5 * SECOND) == 5 * SECOND
-    assert (run.longest_wait_ns, run.longest_gap_ns) == (3 * SECOND, 8 * SECOND)
+    assert (run.silent_ns(5 * SECOND), run.longest_wait_ns) == (5 * SECOND, 3 * SECOND)
     run.take(EpochEnd(0, "exhausted", 16 * SECOND, 1))
-    assert not run.is_open
     run.take(block([17], epoch=1))
-    assert run.is_open
     run.take(EpochEnd(1, "unmeasured", 19 * SECOND, 0))
     assert run.silent_ns(SECOND) is None
     run.take(block([25], epoch=2))
@@ -265,10 +221,9 @@ def test_a_log_that_is_followed_comes_line_by_line(tmp_path: Path) -> None:
         with path.open("ab") as file:
             file.write(content[start : start + 7])
         assert run.read()
-        seen.append((run.run.so_far.batches, len(run.run.so_far.events), run.run.so_far.ended))
-    states = [(0, 0, False), (2, 0, False), (2, 1, False), (3, 1, False), (3, 1, True)]
-    assert list(dict.fromkeys(seen)) == states
-    assert run.run.so_far == taken(*lines).so_far
+        seen.append((run.run.batches, run.run.silent_ns(0) is None))
+    assert list(dict.fromkeys(seen)) == [(0, True), (0, False), (2, False), (3, False), (3, True)]
+    assert run.run.last_minute() == taken(*lines).last_minute()
 
 
 def in_place(path: Path, content: bytes) -> None:
@@ -280,15 +235,9 @@ def as_another_file(path: Path, content: bytes) -> None:
     path.with_suffix(".new").replace(path)
 
 
-def shorter(path: Path, content: bytes) -> None:
-    path.write_bytes(content.split(b"\n")[0] + b"\n")
-
-
-@pytest.mark.parametrize(
-    ("replaced", "batches"), [(in_place, 2), (as_another_file, 2), (shorter, 0)]
-)
+@pytest.mark.parametrize("replaced", [in_place, as_another_file])
 def test_a_log_that_is_replaced_is_begun_anew(
-    tmp_path: Path, replaced: Callable[[Path, bytes], None], batches: int
+    tmp_path: Path, replaced: Callable[[Path, bytes], None]
 ) -> None:
     path = tmp_path / "run.jsonl"
     path.write_bytes(encode(header()) + encode(block([0, 2, 4])))
@@ -296,7 +245,7 @@ def test_a_log_that_is_replaced_is_begun_anew(
     assert run.read()
     replaced(path, encode(header(name="another")) + encode(block([0])) + encode(block([2])))
     assert run.read()
-    assert (run.run.so_far.name, run.run.so_far.batches) == ("another", batches)
+    assert (run.run.name, run.run.batches) == ("another", 2)
 
 
 @pytest.mark.parametrize("content", [b"garbage\n", encode(block([0]))])

@@ -98,8 +98,8 @@ num_workers=2            133       1.67x [1.67x, 1.67x]
 num_workers=4            200       2.50x [2.50x, 2.50x]
 
 Nothing was predicted: ScriptedLoader does not tell what happens inside the
-loader, so nothing can be predicted from it; expected a run of a loader that
-loadeval looks into, such as PyTorch's DataLoader, without stages=False.
+loader, so nothing can be predicted from it; expected a run of loadeval diagnose
+-- COMMAND, of a loader that loadeval looks into.
 
 Speed-ups are over the present settings, measured in turns. Brackets: 95% CI of
 what was measured, expected range of what was predicted.
@@ -241,18 +241,6 @@ def test_the_samples_must_be_known_to_tune_their_number(loaders: Loaders) -> Non
 def test_wrong_arguments_are_named(loaders: Loaders, options: dict[str, int]) -> None:
     with pytest.raises(UsageError, match="expected 1 or more of each"):
         loaders.tune(**options)
-
-
-def test_by_default_nothing_is_tried_that_the_loader_does_not_take(
-    loaders: Loaders, predicted: dict[int, Estimate]
-) -> None:
-    def make(num_workers: int) -> ScriptedLoader:
-        return loaders.make(num_workers)
-
-    predicted.update({workers: Estimate(2.0, 1.9, 2.1) for workers in (2, 3)})
-    result = loaders.tune(make, space=None)
-    assert tried(result) == [{}, {"num_workers": 2}, {"num_workers": 3}]
-    assert [trial.error for trial in result.trials] == [None] * 3
 
 
 def test_the_look_into_a_long_epoch_is_long_enough(loaders: Loaders) -> None:

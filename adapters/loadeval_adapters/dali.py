@@ -15,19 +15,8 @@ import numpy as np
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.types import to_numpy_type
 
-from loadeval import (
-    IterableAdapter,
-    LoaderInfo,
-    LoaderStages,
-    UsageError,
-    Watch,
-)
-from loadeval_adapters.notes import NotTimed
+from loadeval import IterableAdapter, LoaderInfo, UsageError, Watch
 
-NOT_TIMED = (
-    "DALI tells the times of its operators only to Nsight Systems: run nsys profile -t nvtx,cuda "
-    "python train.py; the CPU use of its threads is among the readings of this run"
-)
 PYTHON_INSIDE = (
     "this DALI pipeline calls Python functions, or is fed from Python, and DALI serialises neither "
     "to build the pipeline again; change its settings where it is made"
@@ -49,7 +38,7 @@ KEPT = (
 NAMES = {"num_workers": "num_threads", "prefetch_depth": "prefetch_queue_depth"}
 
 
-class UntimedAdapter(IterableAdapter):
+class AnyDALIAdapter(IterableAdapter):
     """What all of DALI's loaders have in common.
 
     None can go back to the start of an epoch: after a `break` the next one is the remainder, as
@@ -59,10 +48,6 @@ class UntimedAdapter(IterableAdapter):
 
     watch = Watch(classes={}, inside=("nvidia.dali",))
     distributions = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")
-
-    def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - the same for all
-        """Says once that DALI's operators are not timed."""
-        return NotTimed(NOT_TIMED)
 
 
 def _calls(next_batch: Callable[[], Any], batches: int | None) -> Iterator[Any]:
@@ -84,7 +69,7 @@ def _device_of(pipeline: Any) -> str:
     return "cpu" if pipeline.device_id is None else f"cuda:{pipeline.device_id}"
 
 
-class DALIAdapter(UntimedAdapter):
+class DALIAdapter(AnyDALIAdapter):
     """Serves the epochs of an iterator. One without `size` and `reader_name` has no length."""
 
     watch = Watch(
@@ -204,8 +189,8 @@ def _samples_in(outputs: dict[str, Any]) -> int | None:
     return None
 
 
-class DALIPipelineAdapter(UntimedAdapter):
-    """Runs a pipeline for as many batches as its reader's epoch has, or until a source ends.
+class DALIPipelineAdapter(AnyDALIAdapter):
+    """Runs a pipeline for as many batches as its longest reader has, or until a source ends.
 
     A batch is what `run()` returns, a tuple of TensorLists. The reader's epoch is that of its
     shard, the last batch included, which the reader fills. Without a reader, and with a source
@@ -253,21 +238,15 @@ class DALIPipelineAdapter(UntimedAdapter):
 
 
 def _batches_in_an_epoch(pipeline: Any) -> int | None:
-    per_reader = {}
-    for name, meta in pipeline.reader_meta().items():
-        shard = math.ceil(meta["epoch_size"] / meta["number_of_shards"])
-        per_reader[name] = math.ceil(shard / pipeline.max_batch_size)
-    if len(set(per_reader.values())) > 1:
-        shown = ", ".join(f"{name} {batches}" for name, batches in per_reader.items())
-        raise UsageError(
-            f"the pipeline's readers differ in batches per epoch ({shown}): expected one length; "
-            "wrap a DALIGenericIterator with reader_name=, or a callable that yields pipe.run() "
-            "as often as your epoch has batches"
-        )
-    return next(iter(per_reader.values()), None)
+    """Those of the reader that has most; None without a reader."""
+    shards = (
+        math.ceil(meta["epoch_size"] / meta["number_of_shards"])
+        for meta in pipeline.reader_meta().values()
+    )
+    return max((math.ceil(shard / pipeline.max_batch_size) for shard in shards), default=None)
 
 
-class DALIDynamicAdapter(UntimedAdapter):
+class DALIDynamicAdapter(AnyDALIAdapter):
     """Calls `next_epoch()` of a reader for each epoch, and an ExternalSource for each batch.
 
     A reader's batches have the size that it was made with, `max_batch_size`; without one it
@@ -284,34 +263,29 @@ class DALIDynamicAdapter(UntimedAdapter):
         """The next epoch of a reader; a source until it raises StopIteration."""
         if hasattr(loader, "next_epoch"):
             return iter(loader.next_epoch())
-        if callable(loader):  # an ExternalSource
-            return _calls(loader, None)
-        return super().epoch(loader)  # neither a reader nor a source, but in its package
+        return _calls(loader, None)
 
     def samples(self, batch: Any) -> int | None:
         """The batch size of the first output; 1 for single samples."""
-        for output in self._outputs(batch):
-            return int(output.batch_size) if isinstance(output, self._dynamic.Batch) else 1
-        return super().samples(batch)
+        first = _outputs(batch)[0]
+        return int(first.batch_size) if isinstance(first, self._dynamic.Batch) else 1
 
     def nbytes(self, batch: Any) -> int | None:
         """Bytes of all outputs."""
         total = 0
-        for output in self._outputs(batch):
+        for output in _outputs(batch):
             shapes = output.shape if isinstance(output, self._dynamic.Batch) else [output.shape]
             total += int(output.dtype.bytes) * sum(map(math.prod, shapes))
-        return total or super().nbytes(batch)
+        return total
 
     def keep(self, batch: Any) -> Any:
         """Evaluated copies of all outputs, on their device."""
-        if not self._outputs(batch):
-            return super().keep(batch)
         if isinstance(batch, dict):
             return {name: self._owned(output) for name, output in batch.items()}
         return tuple(map(self._owned, batch)) if isinstance(batch, tuple) else self._owned(batch)
 
     def describe(self, loader: Any) -> LoaderInfo:
-        """A reader's batch size and queue, and its length where that is the same for all epochs."""
+        """A reader's batch size and queue."""
         info = super().describe(loader)
         if not hasattr(loader, "next_epoch"):
             return info
@@ -321,15 +295,7 @@ class DALIDynamicAdapter(UntimedAdapter):
             workers=1,  # a reader reads ahead in a thread of its own
             prefetch_depth=1 if ahead is None else ahead,
             batch_size=loader._batch_size,
-            length=_reader_length(loader),
         )
-
-    def _outputs(self, batch: Any) -> list[Any]:
-        """The Batches and Tensors of a batch; empty if it is of another kind."""
-        outputs = tuple(batch.values()) if isinstance(batch, dict) else batch
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        kinds = (self._dynamic.Batch, self._dynamic.Tensor)
-        return list(outputs) if all(isinstance(output, kinds) for output in outputs) else []
 
     def _owned(self, output: Any) -> Any:
         if isinstance(output, self._dynamic.Batch):
@@ -337,12 +303,7 @@ class DALIDynamicAdapter(UntimedAdapter):
         return self._dynamic.tensor(output).evaluate()
 
 
-def _reader_length(reader: Any) -> int | None:
-    """Batches of a reader's shard; None where epochs go on to other shards, or it has no size."""
-    meta = reader.get_metadata() if reader._batch_size else {}  # it fixes the size of batches
-    if not meta or (meta["number_of_shards"] > 1 and not meta["stick_to_shard"]):
-        return None
-    shard, shards, size = meta["shard_id"], meta["number_of_shards"], meta["epoch_size_padded"]
-    samples = size * (shard + 1) // shards - size * shard // shards
-    batches: int = math.ceil(samples / reader._batch_size)
-    return batches
+def _outputs(batch: Any) -> tuple[Any, ...]:
+    """The Batches and Tensors of a batch."""
+    outputs = tuple(batch.values()) if isinstance(batch, dict) else batch
+    return outputs if isinstance(outputs, tuple) else (outputs,)

@@ -9,17 +9,16 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from loadeval import (
     IterableAdapter,
     LoaderInfo,
     LoaderStages,
     LoadevalWarning,
-    UsageError,
     Watch,
     adapter_for,
 )
@@ -110,13 +109,8 @@ class RayDataAdapter(IterableAdapter):
     _gives_rows = False
 
     def describe(self, loader: Any) -> LoaderInfo:
-        """Its class, and that a row is one sample; raises UsageError for a dataset itself."""
+        """Its class, and that a row is one sample."""
         make = getattr(loader, "iterator_gen", None)
-        if make is None:
-            raise UsageError(
-                f"a {type(loader).__name__} of Ray Data gives no batches by itself; pass what its "
-                "iter_torch_batches(...) or iter_batches(...) returns"
-            )
         self._gives_rows = ".iter_rows." in getattr(make, "__qualname__", "")
         return replace(super().describe(loader), batch_size=1 if self._gives_rows else None)
 
@@ -158,19 +152,10 @@ class DatasetsAdapter(OtherAdapter):
         methods={"iter": CallOfIter},
         inside=("datasets",),
     )
-    setting_names: ClassVar[Mapping[str, str]] = {
-        "num_shards": "dataset.to_iterable_dataset(num_shards=...), reshard() of a stream, and "
-        "shuffle(max_buffer_input_shards=1) in datasets 5.0"
-    }
     distributions = ("datasets",)
     _gives_batches = False
 
     def _known(self, loader: Any) -> dict[str, Any]:
-        if isinstance(loader, dict):
-            raise UsageError(
-                f"a {type(loader).__name__} holds several datasets, {', '.join(map(str, loader))}; "
-                "pass the one that the training loop iterates"
-            )
         dataset = getattr(loader, "dataset", loader)
         self._gives_batches = dataset is not loader
         columns = () if self._gives_batches else (dataset.features or {}).values()
@@ -180,13 +165,6 @@ class DatasetsAdapter(OtherAdapter):
             return {**known, **IN_THIS_PROCESS}
         with suppress(RuntimeError):  # of lists of several lengths
             known["shards"] = getattr(dataset, "num_shards", None)
-        step: Any = getattr(
-            loader, "_ex_iterable", None
-        )  # nothing public has the last one of a stream
-        function = getattr(getattr(step, "function", None), "__name__", None)
-        if function in {"_batch_fn", "_batch_arrow_table"}:  # of batch()
-            known["batch_size"] = step.batch_size
-            self._gives_batches = True
         return known
 
     def samples(self, batch: Any) -> int | None:
@@ -200,15 +178,11 @@ class WebDatasetAdapter(OtherAdapter):
     """WebDataset's pipelines; a WebLoader's begins with a DataLoader of torch's."""
 
     watch = Watch(classes={"webdataset.pipeline": ("DataPipeline",)}, inside=("webdataset",))
-    setting_names: ClassVar[Mapping[str, str]] = {
-        "num_shards": "webdataset.ShardWriter(..., maxcount=...)"
-    }
     distributions = ("webdataset",)
 
     def _known(self, loader: Any) -> dict[str, Any]:
         source, *rest = _stages(loader) or [None]
-        kind = next(kind for kind in type(loader).__mro__ if not kind.__name__.endswith("_Length"))
-        known: dict[str, Any] = {"backend": f"{kind.__module__}.{kind.__qualname__}"}
+        known: dict[str, Any] = {}
         if loader.repetitions == sys.maxsize and loader.nsamples > 0:  # of with_epoch()
             known["length"] = loader.nsamples
         size = known["batch_size"] = _size_behind([source, *rest])

@@ -28,7 +28,6 @@ from loadeval import (
     UsageError,
     Watch,
 )
-from loadeval_adapters.notes import NotTimed
 
 QUEUE = 2
 """Items that SPDL's queue between two operators holds."""
@@ -37,10 +36,6 @@ IN_ORDER = 2
 HAS_RUN = (
     "this pipeline has been run, and it can be run only once; pass a function that returns a new "
     "pipeline, such as lambda: builder.build(num_threads=8)"
-)
-ELSEWHERE = (
-    "the stages of this SPDL pipeline are not timed: it runs in another process; the readings have "
-    "the CPU use of the threads of this one"
 )
 WAS_STARTED = (
     "it was started before loadeval could look into it; leave it to loadeval to start it, or pass "
@@ -123,9 +118,9 @@ class SPDLAdapter(IterableAdapter):
         return replace(info, prefetch_depth=math.ceil(batches), batch_size=size)
 
     def stages(self, loader: Any) -> LoaderStages | None:
-        """What times the operators of the pipelines of this process."""
+        """What times the operators of a pipeline of this process; None of another one."""
         is_here = isinstance(loader, Pipeline) or hasattr(loader, "_get_pipeline")
-        return OperatorStages() if is_here else NotTimed(ELSEWHERE)
+        return OperatorStages() if is_here else None
 
     def tunable(self, loader: Any) -> Mapping[str, Any]:
         """The threads and the buffer of a DataLoader."""
@@ -417,7 +412,7 @@ class Operator:
         blocked_ns, _ = self._blocked.take()
         at_work = tasks, task_ns, run_ns, cpu_ns, self._concurrency
         return OperatorTimes(
-            epoch, self._name, order, now_ns, elapsed_ns, *at_work, items, occupied_ns, blocked_ns
+            epoch, self._name, order, now_ns, elapsed_ns, *at_work, occupied_ns, blocked_ns
         )
 
 

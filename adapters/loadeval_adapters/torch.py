@@ -66,8 +66,6 @@ TRAINERS: dict[str, dict[str, str]] = {
     "ultralytics": {"num_workers": "workers"},
 }
 """The arguments of trainers for these settings, keyed by the trainer's package."""
-SHARDS = "num_shards"
-"""What makes more shards of a stream has this key in an adapter's `setting_names`."""
 KEEP_THEIR_ARGUMENTS = (
     "torch.utils.data.dataloader",
     "torchdata.stateful_dataloader.stateful_dataloader",
@@ -83,7 +81,6 @@ class PyTorchAdapter(IterableAdapter):
         inside=("torch.utils.data",),
         # Their loaders iterate a DataLoader, and mark its end for themselves.
         outside=("accelerate", "lightning", "lightning_fabric", "pytorch_lightning"),
-        looks=(("fastai.data.load", "one_batch"),),
         evaluations=(
             ("transformers.trainer", "evaluation_loop"),
             ("keras.src.backend.torch.trainer", "evaluate"),
@@ -120,8 +117,6 @@ class PyTorchAdapter(IterableAdapter):
         if sampler is None or type(sampler) is BatchSampler:
             is_stream = isinstance(inside.dataset, IterableDataset)  # which chooses by itself
             sampler = None if is_stream else getattr(inside, "sampler", None)
-        names = TRAINERS.get(maker or "", self.setting_names)
-        shards, names_of_shards = _of_shards(inside.dataset)
         return replace(
             info,
             workers=workers,
@@ -137,8 +132,8 @@ class PyTorchAdapter(IterableAdapter):
             worker_init=_name_of(inside.worker_init_fn),
             in_order=getattr(inside, "in_order", True),  # since torch 2.6
             made_by=maker,
-            setting_names={**names, **names_of_shards},
-            shards=shards,
+            setting_names=TRAINERS.get(maker or "", NAMES),
+            shards=_shards_in(inside.dataset),
             made_at=None if maker else info.made_at,  # its arguments are given elsewhere
         )
 
@@ -245,23 +240,19 @@ def _name_of(thing: Any) -> str | None:
     return str(getattr(inner, "__name__", None) or type(inner).__name__)
 
 
-def _of_shards(dataset: Any) -> tuple[int | None, dict[str, str]]:
-    """How many shards a stream has, and what makes more, as the adapter of its framework tells."""
+def _shards_in(dataset: Any) -> int | None:
+    """How many shards a stream has, as the adapter of its framework tells."""
     if isinstance(dataset, IterableDataset):
         with suppress(Exception):  # methods of the user's
-            info = adapter_for(dataset).describe(dataset)
-            names = info.setting_names or {}
-            return info.shards, {SHARDS: names[SHARDS]} if SHARDS in names else {}
-    return None, {}
+            return adapter_for(dataset).describe(dataset).shards
+    return None
 
 
 def _shards(dataset: Any) -> int | None:
-    """How many shards a stream of the user's says it has, by either usual name."""
-    for name in ("num_shards", "n_shards"):
-        with suppress(Exception):  # a property of the user's
-            count = getattr(dataset, name, None)
-            if type(count) is int:
-                return count
+    """How many shards a stream of the user's says it has."""
+    with suppress(Exception):  # a property of the user's
+        count = getattr(dataset, "num_shards", None)
+        return count if type(count) is int else None
     return None
 
 
@@ -277,17 +268,13 @@ def _start_method(loader: Any) -> str:
 def _maker(loader: Any) -> str | None:
     """The package of the Trainer that made `loader`; None if no Trainer is known to have.
 
-    The Trainer of transformers sets a function for workers. That of sentence-transformers, which
-    takes the same arguments, sets a collator. That of ultralytics makes a class of its own. A
-    loader that has torch's iterators may have no collate_fn.
+    That of transformers sets a function for workers, that of ultralytics makes a class of its own.
     """
     if type(loader).__module__.startswith("ultralytics."):
         return "ultralytics"
     function = getattr(loader.worker_init_fn, "func", None)  # of a partial
-    starts = str(getattr(function, "__module__", None))
-    collates = type(getattr(loader, "collate_fn", None)).__module__
-    is_known = starts.startswith("transformers.") or collates.startswith("sentence_transformers.")
-    return "transformers" if is_known else None
+    is_transformers = str(getattr(function, "__module__", None)).startswith("transformers.")
+    return "transformers" if is_transformers else None
 
 
 def _is_called_from(*modules: str) -> bool:

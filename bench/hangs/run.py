@@ -49,10 +49,7 @@ SAID: dict[str, tuple[str, ...]] = {
         f"{WORKER} waits for a thread that it does not have",
         at("Threaded.__getitem__"),
     ),
-    "full_pipe": (
-        *(FULL, at("Reported.__getitem__"), r"call +write of pipe"),
-        r"other end +process \d+, stopped",
-    ),
+    "full_pipe": (FULL, at("Reported.__getitem__"), r"call +write of pipe"),
     "full_queue": (FULL, at("Counted.__getitem__"), at("Queue.put", "queues.py")),
     "killed_pool": (GONE, at("Pooled.__iter__")),
     "killed_process": (GONE, at("Queued.__iter__"), r"killed by +SIGKILL \(process \d+\)"),

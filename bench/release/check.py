@@ -45,7 +45,7 @@ TYPED = """
 from pathlib import Path
 
 from loadeval import Gap, LoaderEvaluator, Report, Run, diagnose, install, read_run
-from loadeval_adapters.notes import NotTimed
+from loadeval_adapters.others import NodesAdapter
 
 loader = LoaderEvaluator([1, 2], mode="alternate", log_file="run.jsonl", redact=True)
 gap: Gap = loader.headroom()
@@ -54,18 +54,18 @@ report: Report = loader.report()
 run: Run = read_run(Path("run.jsonl"))
 found: list[str] = [finding.rule for finding in diagnose(run).findings]
 folder: Path | None = install(redact=True).folder
-notes: type[NotTimed] = NotTimed
+adapter: type[NodesAdapter] = NodesAdapter
 for batch in loader:
     print(batch)
 install(loader).close()
 """
 MISTYPED = """
 from loadeval import LoaderEvaluator
-from loadeval_adapters.notes import NotTimed
+from loadeval_adapters.others import NodesAdapter
 
 LoaderEvaluator([1, 2]).headroom().speed
 LoaderEvaluator([1, 2], redact="yes")
-NotTimed("why").nothing
+NodesAdapter().nothing
 """
 MISTAKES = 3
 WHERE = "import loadeval, loadeval_adapters as a; print(loadeval.__file__, a.__file__)"

@@ -24,7 +24,6 @@ from loadeval.probes.looks import Observation
 from loadeval.probes.stacks import NO_STACKS
 from loadeval.report.blocks import (
     Block,
-    Cell,
     Facts,
     Findings,
     FindingText,
@@ -69,8 +68,6 @@ BLOCKED_BY = {
     ),
 }
 """By how the kernel's function begins in which they sleep: the rule, what it means, what to do."""
-MOST_PROCESSES = 9
-"""So many processes are listed at most; of more workers, the others are counted."""
 LONGEST_NAME = 48
 
 
@@ -153,12 +150,10 @@ def _findings(seen: Attached, *, can_have_workers: bool) -> Iterator[Finding]:
         yield Finding(says, [do], sure=False, rule="slow fetch")
     if workers is not None and queued >= WAITS_FOR_CPU:
         do = Do(
-            "free CPUs",
+            "make decoding and transforms cheaper, or free CPUs",
             "fewer threads in the training process (torch.set_num_threads), or other programs; "
             "more workers will not help",
         )
-        if workers.count > usable:
-            do = Do("make decoding and transforms cheaper, or give training more CPUs")
         says = (
             f"Loading is ready to run but waits for a CPU {share(queued)} of its time: more "
             "threads compute than there are CPUs."
@@ -171,16 +166,15 @@ def sections(seen: Attached) -> list[Section]:
     hang, workers, machine, blocks = seen.hang, seen.workers, seen.machine, list[Block]()
     if hang is not None:
         blocks.append(Text(_waits(seen)))
-    itself, starts = seen.loads_itself_share, seen.epoch_starts_share
+    itself = seen.loads_itself_share
     moments = f"{counted(seen.moments, 'moment')}{'; it has ended' if seen.ended else ''}"
     blocks.append(
         _facts(
-            ("command", shlex.join(seen.command) if seen.command else "not known"),
+            ("command", shlex.join(seen.command)),
             ("seen for", f"{duration(seen.elapsed_ns)}, at {moments}"),
             ("loader", seen.loader),
             *(("asks for batches in", f"{x.place}, {x.share:share}") for x in seen.callers),
             ("  loads itself", f"{itself:share} of the time" if itself and itself.value else None),
-            ("  epochs begin", f"{starts:share} of the time" if starts and starts.value else None),
             ("waits for", seen.waits_for),
         )
     )
@@ -193,24 +187,14 @@ def sections(seen: Attached) -> list[Section]:
             blocks += _shares(f"lines of {of}s", "share of loading", lines)
     own = [(_line(line), line.share) for line in seen.own_lines]
     blocks += _shares("lines of training", "share of loading", own)
-    processes: list[tuple[Cell, ...]] = [
-        (
-            f"{'worker' if each.is_worker else 'training'} {each.pid}",
-            Number(each.cpu, "share"),
-            Number(each.run_queue, "share"),
-        )
-        for each in seen.processes[:MOST_PROCESSES]
-    ]
-    if (more := len(seen.processes) - MOST_PROCESSES) > 0:
-        processes.append((f"and {more:,} more workers", "", ""))
-    blocks.append(Table(("process", "on a CPU", "waiting for a CPU"), processes))
-    blocked = None if workers is None else workers.blocked_share
+    blocked, queued = (workers.blocked_share, workers.run_queue_share) if workers else (None, None)
     quota, busy = machine.quota_cores, machine.busy_cpus
     has = [cpus(machine.cpus), *([f"{cpus(quota)} at a time (cgroup quota)"] if quota else [])]
     has += [] if busy is None else [f"{cpus(busy)} in use"]
     blocks.append(
         _facts(
             ("workers blocked", None if blocked is None else f"{share(blocked)} of loading"),
+            ("waiting for a CPU", None if queued is None else f"{share(queued)} of loading"),
             ("workers sleep in", None if workers is None else workers.blocked_in),
             ("machine", ", ".join(has)),
             *((name, f"busy {share(part / 100)}") for name, part in machine.gpus.items()),

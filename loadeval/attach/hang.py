@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from signal import Signals
 
-from loadeval.attach.marks import Marks, own_frames, plain_name
+from loadeval.attach.marks import Mark, Marks, own_frames
 from loadeval.probes.looks import SHARED, Look, LookedAt, ThreadFigures
 from loadeval.probes.stacks import NO_STACKS, Frame
 from loadeval.words import counted, printable, span
@@ -20,16 +20,18 @@ BUSY = 0.05
 """Who was on a CPU for that share of the time between two looks, with what it started, works."""
 WAKES_PER_S = 2.0
 """Who goes to sleep so often gets something in between, such as the bytes of a large file."""
-SUPERVISORS = re.compile(r".*\(_handle_(workers|tasks|results)\)$|loadeval")
-"""Threads of a pool of multiprocessing's, and ours: they may be busy while nothing is loaded."""
-HELPERS = re.compile(r"QueueFeederThread|.*\(_serve\)$|loadeval|py-spy|$")
+HELPERS = re.compile(r"QueueFeederThread|.*\(_serve\)$|loadeval|$")
 """Threads of multiprocessing's and ours, which hold no lock of the program's."""
-STATES = {"T": "stopped", "Z": "dead", "R": "running", "D": "waiting for a disk", "S": "asleep"}
 POOL, QUEUES = "multiprocessing/pool.py", "multiprocessing/queues.py"
 SPAWN, FORK = "multiprocessing/spawn.py", "multiprocessing/popen_fork.py"
-POOLS = {POOL: "worker", "concurrent/futures/process.py": "_process_worker"}
 EVENT_LOOP = re.compile(r"<(coroutine|\w*EventLoop|uvloop\.Loop) at ")
 """So begins what stands for a coroutine, or the loop that runs it, among a function's variables."""
+POOLS = tuple(
+    Mark(file, function, does, line, "")
+    for file, function in ((POOL, "worker"), ("concurrent/futures/process.py", "_process_worker"))
+    for does, line in (("fetches", ""), ("asks", "get("))
+)
+"""Processes that a program itself starts to load for it."""
 THREADING = ("/threading.py", "/queue.py", "concurrent/futures/_base.py")
 SERVING = "/loadeval/core/loop.py"
 """Where training waits for a loader that no mark knows, under `loadeval run` or wrapped."""
@@ -39,10 +41,9 @@ SLEEPS, WRITES = (
     {"nanosleep", "clock_nanosleep"},
     {"write", "writev", "pwrite64", "sendto", "sendmsg"},
 )
-OF_STATE = {"T": "stopped", "t": "stopped", "R": "nothing", "D": "read"}
-"""What a thread waits in, by the kernel's letter; D is of a disk or a network file system."""
 
 CAUSES = {
+    "unread": ("cannot be looked into: {why}", ""),
     "unknown": ("does nothing, and what it waits for is not known", ""),
     "slow": ("is at work", ""),
     "step": ("has not asked for one: its step has not ended", ""),
@@ -57,7 +58,6 @@ CAUSES = {
             "torch.distributed.algorithms.Join"
         ),
     ),
-    "stopped": ("is stopped, by SIGSTOP or a debugger", "kill -CONT {pid}"),
     "starting": (
         "has not finished starting",
         "see what its import or worker_init_fn waits for",
@@ -108,9 +108,8 @@ CAUSES = {
 """What a process does, in words that follow on its name, and what may help."""
 NOT_LOADING = {"collective", "uneven", "step"}
 """Causes that are outside of the loader."""
-NO_HANG = {"sleeping": "; that is not called a hang", "slow": "; that is no hang", "step": ""}
-"""Causes that may end by themselves, and what is said of them."""
-MOST_NAMED = 8
+NO_HANG = {"unread", "sleeping", "slow", "step"}
+"""Causes that may end by themselves, as far as is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +122,8 @@ class Hang:
     batch `batch`, and in it the sample `sample`. `line` is the innermost line of the program's own
     code, of an installed package where there is none, `called` the innermost function, and `call`
     the system call with what it is of. The workers in `idle` are done and wait behind it. `signal`
-    is what killed it. `other_end` says who has the other end of a full pipe. `collective` is the
-    operation that training waits in. `seen_ns` is how long it was seen so, and `stays` tells that
-    it already was at this sample at the first look. Where stacks could not be read, `no_stacks`
-    says why.
+    is what killed it. `collective` is the operation that training waits in. `seen_ns` is how long
+    it was seen so, and `stays` tells that it already was at this sample at the first look.
     """
 
     cause: str
@@ -145,10 +142,8 @@ class Hang:
     call: str | None = None
     idle: tuple[int, ...] = ()
     signal: int | None = None
-    other_end: str | None = None
     collective: str | None = None
     seen_ns: int = 0
-    no_stacks: str | None = None
     stays: bool = False
 
     @property
@@ -165,19 +160,13 @@ class Hang:
 
     @property
     def is_hang(self) -> bool:
-        """Whether it does not end by itself; False too where two looks did not tell that."""
-        return self.cause not in NO_HANG and self.no_stacks is None and self.seen_ns > 0
+        """Whether it does not end by itself."""
+        return self.cause not in NO_HANG
 
     @property
     def is_stuck(self) -> bool:
         """Whether no batch came between the looks: it hangs, or stays where it is, if asleep."""
-        return self.is_hang or (self.stays and self.seen_ns > 0)
-
-    def because(self, cause: str) -> Hang:
-        """The same with this cause and its words."""
-        says, to_try = CAUSES[cause]
-        says, to_try = says.format(collective=self.collective), to_try.format(pid=self.pid)
-        return replace(self, cause=cause, says=says, to_try=to_try)
+        return self.is_hang or self.stays
 
 
 class Doing:
@@ -194,6 +183,8 @@ class Doing:
         thread = None if process.stacks is None else process.stacks.main
         if trains:
             thread = next((each for each in threads if asks(each.stacks[-1], marks)), thread)
+        else:
+            marks = replace(marks, functions=marks.functions + POOLS)
         stack = () if thread is None else thread.stacks[-1]
         self.process, self.pid, self.frames = process, process.pid, own_frames(stack)
         self.activities = marks.read(self.frames).activities
@@ -204,19 +195,11 @@ class Doing:
         self.has_threads = any(not HELPERS.match(name) for name in names)
         self.is_forked = any(frame.file.endswith(FORK) for frame in stack)
         self.worker = None if trains else marks.number(self.frames, "worker")
-        self.what = "fetching" if {"fetches", "collates"} & {*self.activities} else "other"
-        if self.worker is not None:
-            told = {"asks": "idle", "sends": "sending", "loads": "starting"}
-            self.what = told.get(self.activities[-1] if self.activities else "loads", "fetching")
-        elif not trains:  # it is no loader's worker yet, or never will be
-            called = ""
-            for frame in self.frames:
-                name = plain_name(frame)
-                if any(frame.file.endswith(file) and name == POOLS[file] for file in POOLS):
-                    self.what = "idle" if called == "get" else "fetching"
-                if frame.file.endswith(SPAWN):
-                    self.what = "starting"
-                called = name
+        told = {"asks": "idle", "sends": "sending", "loads": "starting"}
+        is_new = any(frame.file.endswith(SPAWN) for frame in self.frames)
+        self.what = "starting" if is_new else "other"
+        if self.worker is not None or {"fetches", "collates"} & {*self.activities}:
+            self.what = told.get(self.activities[-1], "fetching")
         loads = self.what in {"fetching", "sending"} and not trains
         self.batch = marks.number(self.frames, "batch") if loads else None
         self.sample = marks.number(self.frames, "sample") if self.what == "fetching" else None
@@ -231,41 +214,34 @@ class Doing:
         self.called = frame_text(self.frames[0]) if is_deeper else None
 
     def _waits_in(self) -> str:
-        state, call = self.state.state or "", self.state.call or "?"
-        if state in OF_STATE:
-            return OF_STATE[state]
+        state, call = self.state.state, self.state.call
+        if state == "R":
+            return "nothing"
         if call in SLEEPS:
             return "sleep"
         if call != "futex":
-            unknown = call == "?" or call.isdigit()
-            return "write" if call in WRITES else "unknown" if unknown else "read"
+            # D is of a disk or a network file system.
+            is_known = state == "D" or call is not None
+            return "write" if call in WRITES else "read" if is_known else "unknown"
         # Locks, queues and other threads are waited for by a futex.
         file = self.frames[0].file if self.frames else ""
         if file.endswith(QUEUES) or self.state.path == SHARED:
             return "queue" if file.endswith(QUEUES) else "shared lock"
         return "thread" if file.endswith(THREADING) else "lock"
 
-    def other_ends(self, look: Look) -> list[str]:
-        """The other processes that have the other end of the pipe that it reads or writes."""
-        end = self.state.path or "", self.waits_in != "write"
-        return [
-            f"process {each.pid}, {STATES.get((each.main and each.main.state) or '', 'not known')}"
-            for each in (look.training, *look.others)
-            if each is not self.process and end in each.pipes
-        ]
-
     def cause(self, look: Look) -> str:  # noqa: PLR0911 - one question after another
         """Why the batch that it owes does not come, if it does not move."""
         waits_in, path = self.waits_in, self.state.path or ""
-        if waits_in in {"stopped", "nothing"}:
-            return "slow" if waits_in == "nothing" else "stopped"
+        if waits_in == "nothing":
+            return "slow"
         if self.what in {"starting", "idle", "sending"}:  # of the latter the batch is on the way
             return "starting" if self.what == "starting" else "unknown"
         if waits_in == "sleep":
             return "sleeping"
-        is_of_pipe = waits_in == "read" and path.startswith("pipe:")
-        if is_of_pipe and not (self.other_ends(look) or self.has_threads):
-            return "killed"  # nobody can write to it
+        if waits_in == "read" and path.startswith("pipe:") and not self.has_threads:
+            others = (each for each in (look.training, *look.others) if each is not self.process)
+            if not any((path, True) in each.pipes for each in others):
+                return "killed"  # nobody can write to it
         puts = waits_in == "queue" and (self.called or "").endswith("put")
         if puts or (waits_in == "write" and path.startswith(("pipe:", "socket:"))):
             return "full"
@@ -285,26 +261,23 @@ def asks(frames: Sequence[Frame], marks: Marks) -> bool:
 
 def frame_text(frame: Frame) -> str:
     """A frame as `data.py:31 Photographs.__getitem__`."""
-    line = "" if frame.line is None else f":{frame.line}"
     parts = frame.file.split("/")
     file = "/".join(parts[-2 if parts[-1] == "__init__.py" else -1 :])
-    return f"{file}{line} {frame.function}"
+    return f"{file}:{frame.line} {frame.function}"
 
 
-def call_text(thread: ThreadFigures, *, redact: bool = False) -> str | None:
+def call_text(thread: ThreadFigures) -> str | None:
     """The system call that a thread is in, what it is of, and the kernel's function."""
-    if thread.call is None and thread.wchan is None:
-        return None
-    of = "" if thread.path is None or redact else f" of {thread.path}"
-    return f"{thread.call or 'not known'}{of}{f' ({thread.wchan})' if thread.wchan else ''}"
+    of, wchan = thread.path and f" of {thread.path}", thread.wchan and f" ({thread.wchan})"
+    return thread.call and f"{thread.call}{of or ''}{wchan or ''}"
 
 
 def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
-    """Why a training got no batch for `silent_ns`, by one look at it, or two some time apart.
+    """Why a training got no batch for `silent_ns`, by two looks at it some time apart.
 
-    Only two looks can tell that nothing moves. By `marks` adapters know who loads, and who waits.
+    By `marks` adapters know who loads, and who waits.
     """
-    first, last = looks[0], looks[-1]
+    first, last = looks
     own, below, it, cause = _suspect(last, marks)
     _, _, was, before = _suspect(first, marks)
     elapsed_s = last.time_s - first.time_s
@@ -318,31 +291,26 @@ def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
         # An import of torch.distributed stays at the program's line, and goes on in its own.
         stacks = [[(frame.function, frame.line) for frame in each.frames] for each in (was, it)]
         cause = "step" if moved or woken or stacks[0] != stacks[1] else cause
-    elif cause != "stopped" and (moved or woken or used_ns > BUSY * 1e9 * elapsed_s):
-        cause = "step" if cause == "step" else "slow"
+    elif cause not in {"step", "unread"} and (moved or woken or used_ns > BUSY * 1e9 * elapsed_s):
+        cause = "slow"
     # Batches without a number may follow each other with the same sample, or at the same line.
     if it.batch is None or it.sample is None:
         is_asleep = it.batch is not None or was.state.sleeps == it.state.sleeps
         is_same = is_same and is_asleep and was.line == it.line
-    worker, pid, signal = it.worker, it.pid, None
-    no_stacks = own.process.problem if own.process.stacks is None else None
-    if cause == "killed":
-        owed_by = marks.number(own.frames, "owed by")
-        unread = [each.process.problem for each in below if each.process.stacks is None]
-        if owed_by is not None and unread:  # that may be it
-            cause, no_stacks = "unknown", unread[0]
-        elif last.killed:
-            worker, (pid, signal) = owed_by, last.killed[0]
+    pid, signal = it.pid, None
+    if cause == "killed" and last.killed:
+        pid, signal = last.killed[0]
     idle = (each.worker for each in below if each.what == "idle" and each.worker != it.worker)
-    other_end = None
-    if cause == "full" and (it.state.path or "").startswith("pipe:"):
-        other_end = "; ".join(it.other_ends(last)) or "no other process has it open"
+    collective = marks.collective(own.frames) if cause in NOT_LOADING else None
+    says, to_try = CAUSES[cause]
     return Hang(
         cause,
         silent_ns,
         own.pid,
+        says.format(collective=collective, why=NO_STACKS.get(it.process.problem or "")),
+        to_try,
         pid=pid,
-        worker=worker,
+        worker=it.worker,
         batch=it.batch,
         sample=it.sample,
         line=it.line,
@@ -350,12 +318,10 @@ def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
         call=call_text(it.state),
         idle=tuple(sorted(each for each in idle if each is not None)),
         signal=signal,
-        other_end=other_end,
-        collective=marks.collective(own.frames) if cause in NOT_LOADING else None,
+        collective=collective,
         seen_ns=round(1e9 * elapsed_s),
-        no_stacks=no_stacks,
         stays=is_same and was.what == it.what == "fetching" and cause != "killed",
-    ).because(cause)
+    )
 
 
 def _suspect(look: Look, marks: Marks) -> tuple[Doing, list[Doing], Doing, str]:
@@ -363,21 +329,22 @@ def _suspect(look: Look, marks: Marks) -> tuple[Doing, list[Doing], Doing, str]:
     own = Doing(look.training, marks, trains=True)
     below = [Doing(process, marks) for process in look.others]
     owner, cause = own, ""
-    if own.waits_in == "stopped" or own.process.stacks is None:
-        return own, below, own, own.cause(look)
     number = marks.number(own.frames, "owed by")
     starting = [each for each in below if each.what == "starting"]
     fetching = [each for each in below if each.what == "fetching"]
     loading = [each for each in fetching if each.worker is not None]
+    unread = [each for each in (own, *below) if each.process.stacks is None]
     if number is not None:
         loading = [each for each in below if each.worker == number]
         starting = [each for each in starting if each.worker is None and not loading]
-    if not asks(own.frames, marks):
+    if own in unread:
+        cause = "unread"
+    elif not asks(own.frames, marks):
         cause = "collective" if marks.collective(own.frames) else "step"
     elif starting or loading:
         owner = [*starting, *loading][0]
     elif number is not None:
-        cause = "killed"
+        owner, cause = (unread[0], "unread") if unread else (own, "killed")
     elif "awaits" in own.activities:  # none of them owes anything
         cause = "unknown"
     elif fetching:  # a process of the program's own
@@ -391,14 +358,14 @@ def _suspect(look: Look, marks: Marks) -> tuple[Doing, list[Doing], Doing, str]:
 
 
 def _cpu_ns(look: Look, pid: int) -> int:
-    """CPU time of a process' threads that may load, and of all processes below it."""
+    """CPU time of a process' threads, but for ours, and of all processes below it."""
     family, total = {pid}, 0
     for process in (look.training, *look.others):  # parents come before their children
         if {process.pid, process.parent} & family:
             family.add(process.pid)
             stacks = () if process.stacks is None else process.stacks.threads
-            idle = {each.tid for each in stacks if SUPERVISORS.match(each.name)}
-            total += sum(each.cpu_ns or 0 for each in process.threads if each.tid not in idle)
+            ours = {each.tid for each in stacks if each.name.startswith("loadeval")}
+            total += sum(each.cpu_ns or 0 for each in process.threads if each.tid not in ours)
     return total
 
 
@@ -415,23 +382,21 @@ def hang_of_job(
         fewer = {r: n for r, n in (over or {}).items() if n < (hang.batches or 0)}
         if hang.cause == "collective" and fewer:
             rank = min(fewer, key=lambda each: fewer[each])
-            told = hang.because("uneven")
-            had = counted(fewer[rank], "batch", "batches")
-            says = f"{told.says}: rank {rank} had {had}, and this one {hang.batches:,}"
-            return replace(told, says=says)
+            (says, to_try), had = CAUSES["uneven"], counted(fewer[rank], "batch", "batches")
+            says = says.format(collective=hang.collective)
+            says += f": rank {rank} had {had}, and this one {hang.batches:,}"
+            return replace(hang, cause="uneven", says=says, to_try=to_try)
     first = min(hangs, key=lambda hang: 2 if hang.cause == "collective" else hang.cause in NO_HANG)
     if first.cause == "collective" and len(hangs) < (world_size or 0):
-        return first.because("step")
+        says, to_try = CAUSES["step"]
+        return replace(first, cause="step", says=says, to_try=to_try)
     return first
 
 
 def headline(hang: Hang) -> str:
     """For how long there was no batch, and why."""
     rank = "" if hang.rank is None else f"rank {hang.rank}: "
-    why = f"{hang.who} {hang.says}{NO_HANG.get(hang.cause, '')}"
-    if hang.no_stacks is not None:
-        why = "what training waits for is not known without stacks"
-    return f"{rank}no batch for {span(hang.silent_ns)}: {why}"
+    return f"{rank}no batch for {span(hang.silent_ns)}: {hang.who} {hang.says}"
 
 
 def no_batch_came(hang: Hang) -> str:
@@ -439,8 +404,6 @@ def no_batch_came(hang: Hang) -> str:
     since, who, where = "", hang.who, list[str]()
     if hang.stays and hang.sample is not None:
         where.append(f"on sample {hang.sample}")
-    elif hang.stays and hang.batch is not None:
-        where.append(f"on batch {hang.batch:,} of the epoch")
     if hang.stays and hang.line is not None:
         where.append(f"in {hang.line}")
     if where:
@@ -454,25 +417,21 @@ def rows(hang: Hang, ranks: Sequence[Hang] = (), path: str | None = None) -> lis
     """What else is known of it, each with its label; `path` is of the file with all stacks."""
     batch = None if hang.batch is None else f"batch {hang.batch:,} of the epoch"
     sample = batch if hang.sample is None else ", in ".join(filter(None, (str(hang.sample), batch)))
-    signal = next((each.name for each in Signals if each == hang.signal), f"signal {hang.signal}")
-    waiting = "done, waiting" if hang.is_stuck else "done"
     of_ranks = []
     for rank in ranks if len(ranks) > 1 else ():
-        count = "" if rank.batches is None else f"{counted(rank.batches, 'batch', 'batches')}; "
+        batches = counted(rank.batches or 0, "batch", "batches")
         line = "" if rank.line is None else f", at {rank.line}"
-        said = f"{count}{rank.collective or f'{rank.who} {rank.says}'}{line}"
+        said = f"{batches}; {rank.collective or f'{rank.who} {rank.says}'}{line}"
         of_ranks.append((f"rank {rank.rank}", said))
     known = [
         ("sample", sample),
         ("line", hang.line),
         ("in", hang.collective or hang.called),
         ("call", hang.call),
-        ("other end", hang.other_end),
-        ("killed by", f"{signal} (process {hang.pid})" if hang.signal else None),
-        ("behind it", f"{numbered(hang.idle)} {waiting}" if hang.idle else None),
+        ("killed by", hang.signal and f"{Signals(hang.signal).name} (process {hang.pid})"),
+        ("behind it", hang.idle and f"{numbered(hang.idle)} done, waiting"),
         *of_ranks,
-        ("no stacks", None if hang.no_stacks is None else NO_STACKS[hang.no_stacks]),
-        ("to try", hang.to_try if hang.no_stacks is None else None),
+        ("to try", hang.to_try),
         ("stacks", path),
     ]
     return [(label, text) for label, text in known if text]
@@ -480,36 +439,26 @@ def rows(hang: Hang, ranks: Sequence[Hang] = (), path: str | None = None) -> lis
 
 def numbered(workers: Sequence[int]) -> str:
     """Some workers by their numbers."""
-    named = ", ".join(map(str, workers[:MOST_NAMED]))
-    more = f" and {len(workers) - MOST_NAMED} more" if len(workers) > MOST_NAMED else ""
-    return f"worker {named}{more}" if len(workers) == 1 else f"workers {named}{more}"
+    return f"worker{'s' * (len(workers) > 1)} {', '.join(map(str, workers))}"
 
 
-def stacks_text(ranks: Sequence[Hang], looks: Sequence[Look], *, redact: bool) -> str:
-    """The stacks of all threads of all processes, as plain text.
-
-    With `redact` there are no command lines and no folders.
-    """
+def stacks_text(ranks: Sequence[Hang], looks: Sequence[Look]) -> str:
+    """The stacks of all threads of all processes, as plain text."""
     lines = []
     for hang, look in zip(ranks, looks, strict=True):
         lines += [headline(hang), ""]
         for process in (look.training, *look.others):
-            command = "" if redact or not process.command else f": {' '.join(process.command)}"
-            lines.append(f"process {process.pid}, started by {process.parent}{command}")
+            command = " ".join(process.command or ())
+            lines.append(f"process {process.pid}, started by {process.parent}: {command}")
             if process.problem is not None:
                 lines.append(f"  no stacks: {process.problem}")
             stacks = {} if process.stacks is None else {t.tid: t for t in process.stacks.threads}
             for thread in process.threads:
-                call = call_text(thread, redact=redact)
-                stack, doing = stacks.get(thread.tid), STATES.get(thread.state or "", "not known")
+                stack, call = stacks.get(thread.tid), call_text(thread)
                 name = thread.name if stack is None or not stack.name else stack.name
-                lines.append(
-                    f"  thread {thread.tid} {name}: {doing}{f', in {call}' if call else ''}"
-                )
+                lines.append(f"  thread {thread.tid} {name}: {thread.state} {call or ''}".rstrip())
                 for frame in () if stack is None else stack.stacks[-1]:
-                    place = f"{frame.file}:{frame.line or '?'} {frame.function}"
-                    lines.append(f"    {frame_text(frame) if redact else place}")
+                    lines.append(f"    {frame.file}:{frame.line} {frame.function}")
             lines.append("")
-        for pid, signal in look.killed:
-            lines += [f"process {pid}: killed by signal {signal}", ""]
-    return "\n".join(map(printable, lines[:-1])) + "\n"
+        lines += [f"process {pid}: killed by signal {signal}" for pid, signal in look.killed]
+    return "\n".join(map(printable, lines)) + "\n"

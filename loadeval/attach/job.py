@@ -22,7 +22,7 @@ class Training(NamedTuple):
     """A process that trains, and the processes that load for it."""
 
     pid: int
-    command: tuple[str, ...] | None
+    command: tuple[str, ...]
     workers: tuple[int, ...]
 
 
@@ -72,24 +72,22 @@ class Job:
     def trainings(self, top: int) -> list[Training]:
         """Process `top`, if it trains, or the trainings that it has launched, by their numbers.
 
-        Who has no workers is none where another training has started it.
+        Those that have workers, if any has; without those that another one has started.
         """
         workers = sorted(pid for pid, kind in self.kinds.items() if kind == "worker")
         lines = {pid: self.line(pid) for pid in sorted(self.kinds)}
         found = [
             Training(
                 pid,
-                self.processes[pid].command,
+                self.processes[pid].command or (),
                 tuple(each for each in workers if self.top(each) == pid),
             )
             for pid, line in lines.items()
             if self.kinds[pid] == "training" and top in line
         ]
-        with_workers = [each for each in found if each.workers]
-        own = [each for each in with_workers or found if each.pid == top]
+        found = [each for each in found if each.workers] or found
         pids = {each.pid for each in found}
-        topmost = [each for each in found if pids.intersection(lines[each.pid]) == {each.pid}]
-        return own or with_workers or topmost
+        return [each for each in found if pids.intersection(lines[each.pid]) == {each.pid}]
 
 
 def trainings_of(pid: int, marks: Marks) -> list[Training]:
@@ -97,33 +95,28 @@ def trainings_of(pid: int, marks: Marks) -> list[Training]:
 
     Raises UsageError where there is none.
     """
-    line, below = list[int](), list[int]()
+    family = list[int]()
     with suppress(psutil.Error):  # it may end
-        line.append(psutil.Process(pid).pid)
-        for parent in psutil.Process(pid).parents():
+        process = psutil.Process(pid)
+        for parent in process.parents():
             if not runs_python(" ".join(parent.cmdline())):
                 break
-            line.append(parent.pid)
-    job = Job(_seen(line), marks)
+            process = parent
+        family = [process.pid, *(each.pid for each in process.children(recursive=True))]
+    seen = (process_at(each) for each in family if each != os.getpid())
+    job = Job((each for each in seen if each is not None and each.problem != GONE), marks)
     if pid not in job.processes:
         raise UsageError(
             f"there is no process {pid}; expected the number of one that runs, as ps shows it"
         )
     top = job.top(pid)
-    with suppress(psutil.Error):
-        below = [process.pid for process in psutil.Process(top).children(recursive=True)]
-    trainings = Job([job.processes[top], *_seen(below)], marks).trainings(top)
+    trainings = job.trainings(top)
     if not trainings:
         command = " ".join(job.processes[top].command or ("unknown",))
         raise UsageError(
             f"process {pid} ({command}) runs no Python program, and has started none that runs"
         )
     return trainings
-
-
-def _seen(pids: Iterable[int]) -> list[LookedAt]:
-    seen = (process_at(pid) for pid in pids if pid != os.getpid())
-    return [each for each in seen if each is not None and each.problem != GONE]
 
 
 def runs_python(command: str) -> bool:

@@ -169,6 +169,4 @@ def plain_name(frame: Frame) -> str:
 
 def place_of(frame: Frame) -> str:
     """A line as FOLDER/FILE:LINE FUNCTION."""
-    file = "/".join(frame.file.rsplit("/", 2)[-2:])
-    line = "" if frame.line is None else f":{frame.line}"
-    return f"{file}{line} {plain_name(frame)}"
+    return f"{'/'.join(frame.file.rsplit('/', 2)[-2:])}:{frame.line} {plain_name(frame)}"

@@ -43,8 +43,6 @@ STAGES = {
 }
 """What is done to load, and what it is called: "loads" is all that is none of the others."""
 MOST_LINES = 5
-LEAST_SHARE = 0.02
-"""A line that was seen for a smaller share is left out."""
 ASKING = re.compile("poll|pipe")
 """The kernel's functions in which a worker waits for what to load next have this in their name."""
 LEAST_BLOCKED = 0.2
@@ -84,31 +82,20 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
-    """One process: shares of the time on CPUs (above 1 of several threads) and waiting for one."""
-
-    pid: int
-    is_worker: bool
-    cpu: float | None
-    run_queue: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Attached:
     """A training, as it was seen from outside, and what is said of it; None is not known.
 
     Of `moments` its stack was read; `no_stacks` is why there are none. `wait_share` is the share of
-    the time in which training waits for a batch, `loads_itself_share` and `epoch_starts_share` the
-    parts of it in which it loads in its own thread and in which an epoch begins. `at_most` is how
-    many times as fast training would be at most. `callers` are the lines of the program that ask
-    for batches, `own_lines` those in which it loads in its own thread, and `threads` what other
-    threads of the process load. `hang` is why no batch came, where none did; else `waits_for` is
-    the worker that training waited for while others were done. The `headline` and the `findings`
-    are findings.py's.
+    the time in which training waits for a batch, `loads_itself_share` the part of it in which it
+    loads in its own thread. `at_most` is how many times as fast training would be at most.
+    `callers` are the lines of the program that ask for batches, `own_lines` those in which it loads
+    in its own thread, and `threads` what other threads of the process load. `hang` is why no batch
+    came, where none did; else `waits_for` is the worker that training waited for while others were
+    done. The `headline` and the `findings` are findings.py's.
     """
 
     pid: int
-    command: tuple[str, ...] | None
+    command: tuple[str, ...]
     elapsed_ns: int
     ended: bool
     moments: int
@@ -116,13 +103,11 @@ class Attached:
     loader: str | None
     wait_share: Estimate | None
     loads_itself_share: Estimate | None
-    epoch_starts_share: Estimate | None
     at_most: Estimate | None
     callers: tuple[SeenLine, ...]
     own_lines: tuple[SeenLine, ...]
     threads: Loading | None
     workers: Loading | None
-    processes: tuple[Process, ...]
     machine: ObservedMachine
     headline: str = ""
     findings: tuple[Finding, ...] = ()
@@ -170,17 +155,12 @@ def seen_in(
         loader=waiting[0].loader if waiting else None,
         wait_share=wait,
         loads_itself_share=share(lambda each: each.loads_itself),
-        epoch_starts_share=share(lambda each: each.activities[:1] == ("starts",)),
         # No more, if steps take as long as now.
         at_most=None if wait is None or wait.value >= 1 else 1 / (1 - wait),
         callers=_lines(readings, lambda each: (each.caller,) if each.waits and each.caller else ()),
         own_lines=_lines([each for each in readings if each.loads_itself], _line_inside),
         threads=_loading(threads, len(threads)) if threads else None,
         workers=_workers(workers, marks, line_of) if workers else None,
-        processes=tuple(
-            Process(each.pid, each is not process, each.cpu_cores, each.run_queue_cores)
-            for each in (process, *workers)
-        ),
         machine=observation.machine,
     )
 
@@ -270,7 +250,7 @@ def _lines(
             for frames, key in zip(seen, keys, strict=True)
             if key == function
         )
-        if share is not None and share.value >= LEAST_SHARE:
+        if share is not None:
             lines.append(SeenLine(*places.most_common(1)[0][0], share))
     return tuple(sorted(lines, key=lambda line: -line.share.value)[:MOST_LINES])
 

@@ -22,7 +22,6 @@ from loadeval.report.as_json import as_json as plain
 from loadeval.report.text import show
 
 PID = "Any process of the training: itself, one of its workers, or what launched it."
-MOST_NAMED = 10
 
 
 def attach(
@@ -43,7 +42,7 @@ def attach(
     with console.errors_printed():
         trainings = trainings_of(pid, declared_marks())
         if len(trainings) > 1 and not all_trainings:
-            numbers = ", ".join(str(training.pid) for training in trainings[:MOST_NAMED])
+            numbers = ", ".join(str(training.pid) for training in trainings)
             raise UsageError(
                 f"process {pid} has {len(trainings)} trainings; give the number of one "
                 f"({numbers}), or --all"
@@ -59,10 +58,7 @@ def attach(
 
 
 def look_at_each(trainings: Sequence[Training], seconds: float) -> list[Attached]:
-    """What is seen of each, which are observed at the same time.
-
-    One that ended before it was looked at is left out, unless there is no other.
-    """
+    """What is seen of each, which are observed at the same time."""
     stopped = threading.Event()
     with ThreadPoolExecutor(len(trainings)) as pool:
         looks = [pool.submit(_seen, training, seconds, stopped) for training in trainings]
@@ -71,7 +67,7 @@ def look_at_each(trainings: Sequence[Training], seconds: float) -> list[Attached
         except BaseException:
             stopped.set()
             raise
-    return [look.result() for look in looks if look.exception() is None or len(looks) == 1]
+    return [look.result() for look in looks]
 
 
 def _seen(training: Training, seconds: float, stopped: threading.Event) -> Attached:

@@ -89,7 +89,6 @@ def backends(  # noqa: C901, PLR0913 - an option for each setting, and one way t
         if output is not None:
             report.plot(output)
     fastest = report.fastest
-    source = recipe_code(fastest, resized, cropped) if fastest else None
     if as_json:
         console.print_json(
             {
@@ -97,7 +96,6 @@ def backends(  # noqa: C901, PLR0913 - an option for each setting, and one way t
                 "comparison": report.as_json(),
                 "pixels_differ": pixels_differ,
                 "left_out": left_out,
-                "code": source,
             }
         )
         return
@@ -114,5 +112,5 @@ def backends(  # noqa: C901, PLR0913 - an option for each setting, and one way t
         says.append(f"Figure written to {output}")
     screen = [section for section in report.sections() if section.priority is not None]
     show([*screen, Section("", [*map(Text, says)])], file=sys.stderr if code else None)
-    if code:
-        typer.echo(source, nl=False)
+    if code and fastest:
+        typer.echo(recipe_code(fastest, resized, cropped), nl=False)

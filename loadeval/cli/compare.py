@@ -10,9 +10,9 @@ import typer
 
 from loadeval.cli import console
 from loadeval.estimate.before_after import before_after
-from loadeval.estimate.verdict import Outcome, gate_of
+from loadeval.estimate.verdict import gate_of
 from loadeval.report import text
-from loadeval.report.report import Report, Window, report_of
+from loadeval.report.report import Report, report_of
 from loadeval.words import printable
 
 RUNS = (
@@ -45,11 +45,7 @@ def compare(
     Of a run of mode log: how long training waited, and for what. Of two runs of one program:
     whether the second is slower, and what changed. Of several backends: which is fastest.
     """
-    window: Window | None = None
-    if between is not None:
-        window = seconds(between[0]), seconds(between[1])
-        if window[0] >= window[1]:
-            raise typer.BadParameter(f"--between {between[0]} {between[1]} ends before it begins")
+    window = None if between is None else (seconds(between[0]), seconds(between[1]))
     with console.errors_printed():
         report = report_of(runs, window)
         outcomes = gates(report, fail_above, fail_slower)
@@ -62,11 +58,11 @@ def compare(
         if output is not None:
             typer.echo(f"\nFigure written to {printable(output)}")
     code = 0
-    for outcome, says in outcomes:
+    for is_above, says in outcomes:
         typer.echo(printable(says), err=True)
-        if outcome == "above":
+        if is_above:
             code = console.ABOVE_LIMIT
-        elif outcome != "not above":
+        elif is_above is None:
             code = code or console.UNDECIDED
     raise typer.Exit(code)
 
@@ -81,8 +77,8 @@ def seconds(given: str) -> float:
 
 def gates(
     report: Report, fail_above: float | None, fail_slower: float | None
-) -> list[tuple[Outcome, str]]:
-    """On which side of the limits the runs are, and that in words."""
+) -> list[tuple[bool | None, str]]:
+    """Whether the runs are above the limits, None if undecided, and that in words."""
     result, before, found = report.result, report.before, []
     if fail_above is not None:
         if result is None or (result.run.header.mode == "log" and result.ideal is None):

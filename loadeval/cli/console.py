@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from loadeval.errors import LoadevalError
+from loadeval.data.folder import logs_in
+from loadeval.errors import LoadevalError, UsageError
 from loadeval.words import printable
 
 FAILED = 1
@@ -84,6 +85,14 @@ def shown_path(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):  # the folder that we are in may be gone
         return str(path)
+
+
+def log_at(path: Path) -> Path:
+    """The log at `path`, or the one in that folder. Raises UsageError where it has several."""
+    log, *others = logs_in(path) if path.is_dir() else [path]
+    if others:
+        raise UsageError(f"{path} has {1 + len(others)} run logs; give one, such as {log}")
+    return log
 
 
 @contextmanager

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from loadeval.cli.compare import SCREEN_LINES
-from loadeval.cli.console import errors_printed
+from loadeval.cli.console import errors_printed, say
 from loadeval.data.log import read_run
 from loadeval.errors import LoadevalError, UsageError
 from loadeval.estimate.before_after import before_after
@@ -68,19 +67,9 @@ def _train(log: Path, device: str, **settings: Any) -> None:
     try:
         from loadeval.demo.run import run_demo  # noqa: PLC0415 - imports torch
     except ModuleNotFoundError as error:
-        if error.name not in {"torch", "PIL", "matplotlib"}:
-            raise
         raise LoadevalError(
             f"the demo needs torch, Pillow and matplotlib, and {error.name} is not installed; "
             'install them with: pip install "loadeval[demo]"'
         ) from error
-    # No thread draws the bar: it would take time from the training that is measured, and would be
-    # alive while the loader forks its workers.
-    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress("Training", *columns, auto_refresh=False) as bar:
-        task = bar.add_task("", total=None)
-
-        def stepped(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, refresh=done % max(total // 64, 1) == 0)
-
-        run_demo(log, stepped, device=device, **settings)
+    say("loadeval: training, which takes under a minute")
+    run_demo(log, device=device, **settings)

@@ -22,7 +22,6 @@ from loadeval.findings.run import rising_steps
 from loadeval.launch.command import ServedBatches
 from loadeval.launch.loadeval_inject import ENOUGH_MARK
 from loadeval.launch.settings import RunSettings, settings_in
-from loadeval.words import counted
 
 EPILOG = run.EPILOG
 PAIRS = 8
@@ -55,30 +54,27 @@ def diagnose(
     Real and ideal loading take turns until the time lost is known within five points, or for two
     minutes. Then the program is ended, as Ctrl-C does. All that loadeval says is on stderr.
     """
-
-    def enough(folder: Path) -> run.IsEnough:
-        is_enough = ServedBatches(folder, batches) if batches else Enough(folder)
-
-        def goes_on(recorded: Sequence[ProcessRecord]) -> bool:
-            if not (folder / ENOUGH_MARK).exists() and is_enough(recorded):
-                (folder / ENOUGH_MARK).touch()
-                place = shlex.quote(shown_path(folder))
-                say(
-                    "loadeval: enough was measured, and the program goes on unmeasured; what was "
-                    f"found is said at its end, or now by: loadeval compare {place}"
-                )
-            return False
-
-        return goes_on if go_on else is_enough
-
     with errors_printed():
         of_run = RunSettings("", "alternate", batches, settings=settings_in(settings or ()))
         folder = run.folder_for(command, of_run, output)
-    run.measure(command, replace(of_run, folder=str(folder)), is_enough=enough(folder))
+    is_enough = ServedBatches(folder, batches) if batches else Enough(folder)
+
+    def goes_on(recorded: Sequence[ProcessRecord]) -> bool:
+        if not (folder / ENOUGH_MARK).exists() and is_enough(recorded):
+            (folder / ENOUGH_MARK).touch()
+            place = shlex.quote(shown_path(folder))
+            say(
+                "loadeval: enough was measured, and the program goes on unmeasured; what was found "
+                f"is said at its end, or now by: loadeval compare {place}"
+            )
+        return False
+
+    of_run = replace(of_run, folder=str(folder))
+    run.measure(command, of_run, is_enough=goes_on if go_on else is_enough)
 
 
 class Enough:
-    """Whether the loader of the first rank was measured for long enough, and says so.
+    """Whether the loader of the first rank was measured for long enough.
 
     Not while its steps grow: what grows in them is seen once it is long.
     """
@@ -108,9 +104,5 @@ class Enough:
         is_exact = pairs >= PAIRS and (high - low) / 2 < HALF_WIDTH
         trains = passed_over(logged) != logged.batches
         if is_exact and trains and not rising_steps(logged)[2]:
-            say(f"loadeval: {counted(pairs, 'pair')} of blocks are enough")
             return True
-        is_late = self._began_s is not None and began_s - self._began_s >= LONGEST_S
-        if is_late:
-            say("loadeval: two minutes are over, and must be enough")
-        return is_late
+        return self._began_s is not None and began_s - self._began_s >= LONGEST_S

@@ -11,7 +11,6 @@ import typer
 
 from loadeval.adapter import registered
 from loadeval.cli import console
-from loadeval.data.folder import logs_in
 from loadeval.data.log import read_run
 from loadeval.doctor import checkup, read_machine
 from loadeval.report.as_json import as_json
@@ -31,8 +30,7 @@ def doctor(
     installed. Exits with 1 when something is to be changed.
     """
     with console.errors_printed():
-        log = logs_in(run)[0] if run is not None and run.is_dir() else run
-        loaded = None if log is None else read_run(log)
+        loaded = None if run is None else read_run(console.log_at(run))
     machine = read_machine()
     free_bytes = shutil.disk_usage(Path.cwd()).free
     checks = checkup(machine, loaded, free_bytes, installed_loaders())

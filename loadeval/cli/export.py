@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from loadeval.cli.console import errors_printed
-from loadeval.data.folder import logs_in
+from loadeval.cli.console import errors_printed, log_at
 from loadeval.data.log import read_run
-from loadeval.errors import UsageError
 from loadeval.export import ENDINGS, export_run
 from loadeval.words import printable
 
@@ -28,9 +26,7 @@ def export(
     if form not in ENDINGS:
         raise typer.BadParameter(f"--format is {form!r}; expected chrome or csv")
     with errors_printed():
-        log, *others = logs_in(run) if run.is_dir() else [run]
-        if others:
-            raise UsageError(f"{run} has {1 + len(others)} run logs; give one, such as {log}")
+        log = log_at(run)
         path = output or log.with_name(log.stem + ENDINGS[form])
         written = export_run(read_run(log), form, path)
     for file in written:

@@ -17,7 +17,7 @@ from loadeval.cli.console import Command, errors_printed, say, shown_path
 from loadeval.cli.hangs import HangTeller
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.run import Run
-from loadeval.errors import LoadevalError, UsageError, in_words
+from loadeval.errors import in_words
 from loadeval.launch.command import CannotStartError, end_like, name_of, remove_marks, why_nothing
 from loadeval.launch.command import run as run_command
 from loadeval.launch.folder import loaders_in, new_folder, trainings_in
@@ -25,9 +25,9 @@ from loadeval.launch.loadeval_inject import REFUSED_MARK
 from loadeval.launch.settings import RunSettings, check, settings_in
 from loadeval.launch.why_ended import why_ended
 from loadeval.report import text
-from loadeval.report.blocks import Heading, Section, Table, Text
+from loadeval.report.blocks import Section, Table, Text
 from loadeval.report.build import Result
-from loadeval.report.report import Report, report_of_training
+from loadeval.report.report import report_of_training
 from loadeval.words import printable
 
 IsEnough = Callable[[Sequence[ProcessRecord]], bool]
@@ -50,7 +50,6 @@ HANG_AFTER = (
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)]
 MOST_TRAININGS = 4
-MOST_LOADERS = 8
 ABORTED = 5
 NEARLY_WHOLE = 0.02
 """Batches to a step: where they are no whole number, the program or its last epoch was cut off."""
@@ -114,11 +113,6 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     if mode not in {"log", "alternate"}:
         raise typer.BadParameter(f"--mode is {mode!r}; expected log or alternate")
-    if batches is not None and stop_after is not None and batches < stop_after:
-        raise typer.BadParameter(
-            f"--stop-after {stop_after} counts measured batches, of which --batches allows "
-            f"{batches}; leave one of them out"
-        )
     with errors_printed():
         of_run = RunSettings(
             "",
@@ -164,7 +158,6 @@ def measure(
     folder = Path(settings.folder)
     place = shown_path(folder)
     say(f"loadeval: logs in {place}; to follow them: loadeval watch {shlex.quote(place)}")
-    after = f", after the {stop_after} batches of --stop-after" if stop_after else ""
     hangs = HangTeller(folder, hang_after_s, redact=settings.redact)
     try:
         ended = run_command(
@@ -173,7 +166,7 @@ def measure(
             stop_after,
             is_hanging=lambda: hangs.poll() and abort_on_hang,
             is_enough=is_enough,
-            before_end=lambda: say(f"loadeval: ending the program here, as Ctrl-C does{after}"),
+            before_end=lambda: say("loadeval: ending the program here, as Ctrl-C does"),
         )
     except CannotStartError as error:
         remove_marks(folder)
@@ -186,8 +179,6 @@ def measure(
     code = 0 if ended.was_stopped else ended.code
     try:
         tell(settings, folder, code)
-    except LoadevalError as error:
-        say(f"loadeval: {printable(error)}")
     except SystemExit:  # of rich, where nobody reads stderr any more
         end_like(code)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the command has ended as it has
@@ -198,11 +189,8 @@ def measure(
 def tell(settings: RunSettings, folder: Path, code: int) -> None:
     """Print what the logs in `folder` say of a command that ended with `code`.
 
-    Raises LoadevalError if one cannot be read.
+    Raises LoadevalError if one cannot be read, OSError if the folder is gone.
     """
-    if not folder.exists():
-        say(f"loadeval: there is no report: {folder} was removed while the program ran")
-        return
     why, place = why_nothing(folder, code), Path(shown_path(folder))
     is_said = code == 1 and (folder / REFUSED_MARK).exists()  # in the program's last line
     loaders = loaders_in(folder)
@@ -213,17 +201,14 @@ def tell(settings: RunSettings, folder: Path, code: int) -> None:
         say(why)
     if not loaders or sys.stderr is None:  # the program's descriptor 2 is closed
         return
-    trainings: list[tuple[list[Path], Report]] = []
-    for logs in trainings_in(folder)[:MOST_TRAININGS]:
-        try:
-            trainings.append((logs, report_of_training(logs, folder)))
-        except UsageError:  # noqa: PERF203 - its ranks are of no one job
-            trainings += [([log], report_of_training([log], folder)) for log in logs]
+    trainings = [
+        (logs, report_of_training(logs, folder)) for logs in trainings_in(folder)[:MOST_TRAININGS]
+    ]
     for number, (logs, report) in enumerate(trainings, 1):
         named, head = replace(report, paths=(place,)), list[Section]()
         if len(trainings) > 1:
             title = f"Training {number} of {len(trainings)}: {logs[0].name}"
-            head.append(Section("", [Heading(title)], priority=0))
+            head.append(Section(title, priority=0))
             named = replace(report, paths=tuple(place / log.name for log in logs))
         shown = [*head, *named.sections(named.commands())]
         text.show(shown, file=sys.stderr, height=SCREEN_LINES)
@@ -231,9 +216,6 @@ def tell(settings: RunSettings, folder: Path, code: int) -> None:
     results = [report.result for _, report in trainings if report.result]
     notes = [Text(note) for note in _notes(settings, results, loaders)]
     text.show([Section("", [*notes, loaders_table(loaders)])], file=sys.stderr)
-    if not trainings:
-        log = place / loaders[0][0].log
-        say(f"\nMore: loadeval compare {shlex.quote(str(log))} --full")
     say(f"\nLogs: {place}")
 
 
@@ -269,10 +251,9 @@ def _notes(
 def loaders_table(loaders: Sequence[tuple[LoaderRecord, Run]]) -> Table:
     """What each loader served, and how many optimizer steps were made of it."""
     rows: list[tuple[str, ...]] = []
-    for record, run in loaders[:MOST_LOADERS]:
-        steps = "none seen" if record.role == "training" else ""
+    for record, run in loaders:
+        steps = f"{record.optimizer_steps:,}"
         if record.optimizer_steps:
-            steps = f"{record.optimizer_steps:,}"
             each, samples = run.batches / record.optimizer_steps, run.steps.samples
             is_whole = round(each) >= 1 and abs(each - round(each)) < NEARLY_WHOLE
             if is_whole and (samples >= 0).all():
@@ -284,6 +265,4 @@ def loaders_table(loaders: Sequence[tuple[LoaderRecord, Run]]) -> Table:
     head = ["loader", "role", "batches", "epochs", "optimizer steps", "set"]
     if not any(row[-1] for row in rows):
         head, rows = head[:-1], [row[:-1] for row in rows]
-    if (left_out := len(loaders) - MOST_LOADERS) > 0:
-        rows.append((f"and {left_out} more", *[""] * (len(head) - 1)))
     return Table(head, rows)

@@ -1,30 +1,31 @@
-"""`loadeval watch`: follow a run, or the ranks of a job, while it goes on."""
+"""`loadeval watch`: what `compare` says of a run, while that goes on."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
-from dataclasses import asdict
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 
 from loadeval.cli import console
+from loadeval.cli.compare import SCREEN_LINES
 from loadeval.cli.hangs import HangTeller
-from loadeval.data.folder import logs_so_far
+from loadeval.data.run import SECOND_NS, Run
 from loadeval.errors import RunLogError
-from loadeval.live import FollowedRun, LiveState, Rates
 from loadeval.report import text
-from loadeval.report.blocks import Section, Table, Text
-from loadeval.words import NOT_MEASURED, duration, printable, rate, share, span
+from loadeval.report.blocks import Section
+from loadeval.report.build import headline, result_of
+from loadeval.report.report import report_of
 
-Ranks = Mapping[str, LiveState]
 RUN = "The run log that a training writes, or the folder of its logs; it is waited for."
-MOST_RANKS = 10
+MINUTE_S = 60.0
+LOOK_SHARE = 20
+"""Between two looks there is so many times as long as one takes."""
 
 
 def watch(
@@ -33,154 +34,50 @@ def watch(
         float, typer.Option(metavar="SECONDS", min=0.1, help="Seconds between two updates.")
     ] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print its state now, and exit.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="With --once: print one JSON object instead.")
-    ] = False,
+    as_json: console.AsJson = False,
 ) -> None:
     """Follow the run log of a running training.
 
-    Throughput and time waiting, over the last minute and the whole run, and epoch start; and why no
-    batch comes, where none does. Ends when the run does, and with Ctrl-C.
+    The screen of `compare`, with throughput and time waiting of the last minute above it; and why
+    no batch comes, where none does. Ends when the run does, and with Ctrl-C.
     """
-    if as_json and not once:
-        raise typer.BadParameter("--json prints one state: give it with --once")
-    states = follow(run, interval)
     with console.errors_printed(), suppress(KeyboardInterrupt):
-        if not once:
-            show(run, states, console.new_console())
-            return
-        ranks = next(states)
-        if not ranks:
-            raise RunLogError(
-                f"there is no run log at {run} yet; expected one that log_file= writes; leave out "
-                "--once to wait for it"
-            )
-        told = [{"log": name, **asdict(state)} for name, state in ranks.items()]
-        if not as_json:
-            text.show(screen(ranks))
+        if as_json:
+            console.print_json(report_of([run]).as_json())
+        elif once:
+            text.show(looked_at(run)[0], height=SCREEN_LINES)
         else:
-            whole = {"ranks": told} if len(ranks) > 1 else asdict(*ranks.values())
-            console.print_json({"path": str(run), **whole})
+            follow(run, interval)
 
 
-def show(path: Path, states: Iterator[Ranks], terminal: Console) -> None:
-    """Show each of the states: on a terminal in the place of the one before, else as a line.
+def looked_at(path: Path) -> tuple[list[Section], bool]:
+    """What is said of a run so far, and whether it has ended. Raises LoadevalError."""
+    report = report_of([path])
+    run = report.result.run if report.result else None
+    if run is None or run.header.mode != "log" or not len(run.steps):
+        return report.sections(), run is not None and run.closed
+    recent = Section(f"The last minute: {last_minute(run)}", priority=0)
+    return [recent, *report.sections()], run.closed
 
-    There is no line where nothing has come since the one before.
-    """
-    waiting = printable(f"Waiting for a run log at {path}; Ctrl-C ends it")
-    teller, before = HangTeller(path), object()
-    with (
-        Live(console=terminal, auto_refresh=False) if terminal.is_terminal else nullcontext() as on
-    ):
-        for ranks in states:
+
+def last_minute(run: Run) -> str:
+    """How long training waited in it, and its throughput."""
+    end_s = float(run.steps.request_ns.max()) / SECOND_NS
+    return headline(result_of(run.between(end_s - MINUTE_S, end_s))).title
+
+
+def follow(path: Path, interval_s: float, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Show it on a terminal again and again, in the place of the time before; in a file at last."""
+    teller, terminal, is_over = HangTeller(path), console.new_console(), False
+    with Live(console=terminal, auto_refresh=False) as on:
+        while not is_over:
+            began_s = time.monotonic()
             teller.poll()
-            if on:
-                sections = screen(ranks) if ranks else [Section("", [Text(waiting)])]
-                on.update(Group(*text.lines(sections, terminal.width)), refresh=True)
-                continue
-            news = [
-                (state.batches, state.events, state.ended, bool(state.silent_ns))
-                for state in ranks.values()
-            ]
-            if news != before:
-                typer.echo(line(ranks) if ranks else waiting)
-            before = news
-
-
-def follow(
-    path: Path,
-    interval_s: float,
-    now_s: Callable[[], float] = time.time,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[Ranks]:
-    """The ranks whose logs are at `path`, every `interval_s`, until all have ended.
-
-    There is none while there is no log yet, or not even its first line. Ranks that begin later are
-    followed from then on.
-    """
-    followed: dict[Path, FollowedRun] = {}
-    while True:
-        ranks = {}
-        for log in logs_so_far(path) if path.is_dir() else [path]:
-            rank = followed.setdefault(log, FollowedRun(log))
-            if rank.read() and (state := rank.run.state(rank.quiet_ns(now_s()))):
-                ranks[log.stem] = state
-        yield ranks
-        if ranks and all(state.ended for state in ranks.values()):
-            return
-        sleep(interval_s)
-
-
-def line(ranks: Ranks) -> str:
-    """How far a run is, and its throughput and waiting now: of all of it once it has ended."""
-    states = list(ranks.values())
-    speed, waiting = _rates(states, "overall" if all(state.ended for state in states) else "now")
-    return printable(f"{_progress(states)}; {speed}{waiting and f', waiting {waiting}'}")
-
-
-def screen(ranks: Ranks) -> list[Section]:
-    """What is known of a run; or of a job and its ranks, those first that wait most."""
-    states = list(ranks.values())
-    ranked = sorted(
-        ranks.items(),
-        key=lambda rank: (rank[1].silent_ns or 0, rank[1].now.wait_share if rank[1].now else 0),
-        reverse=True,
-    )
-    told = [(name, _place(state), [state]) for name, state in ranked[:MOST_RANKS]]
-    left = len(ranked) - MOST_RANKS
-    below = [Text(f"and {left} more, which wait less")] if left > 0 else []
-    if len(states) > 1:
-        told.insert(0, ("all ranks", "", states))
-    else:
-        starts_ns = states[0].epoch_start_ns, states[0].last_epoch_start_ns
-        starts = ", then ".join(duration(start) for start in starts_ns if start is not None)
-        below = [Text(f"epoch start: {starts or NOT_MEASURED}")]
-        below += [Text(f"event: {event}") for event in states[0].events]
-    rows = [(name, place, *_rates(of, "now"), *_rates(of, "overall")) for name, place, of in told]
-    kind: Literal["plain", "caution"] = (
-        "caution" if any(state.silent_ns for state in states) else "plain"
-    )
-    return [
-        Section("", [Text(_progress(states), kind)]),
-        Section("", [Table(("", "", "last minute", "waiting", "whole run", "waiting"), rows)]),
-        Section("", below),
-    ]
-
-
-def _rates(states: Sequence[LiveState], when: Literal["now", "overall"]) -> tuple[str, str]:
-    """The throughput of all of these ranks, and the share of the time that they wait.
-
-    They leave a step together, so they wait no less than the one that waits most: how much longer,
-    only batches that are aligned tell.
-    """
-    rates: list[Rates | None] = [getattr(state, when) for state in states]
-    known = [each for each in rates if each is not None]
-    if len(known) < len(states):
-        return "no steady-state batches", ""
-    samples = [each.samples_per_s for each in known]
-    speed = rate(sum(filter(None, samples)), states[0].unit)
-    if None in samples:
-        speed = rate(min(each.batches_per_s for each in known), "batches")
-    return speed, share(max(each.wait_share for each in known))
-
-
-def _progress(states: Sequence[LiveState]) -> str:
-    """For how long a run or all ranks go on, and how far they are."""
-    status = f"running for {(elapsed := span(max(state.elapsed_ns for state in states)))}"
-    if silent := [state.silent_ns for state in states if state.silent_ns]:
-        status = f"no batch for {span(max(silent))}, {elapsed} after the start"
-    elif all(state.ended for state in states):
-        status = f"ended after {elapsed}"
-    if len(states) > 1:
-        status = f"{len(states)} ranks{f', {len(silent)} with' if silent else ''} {status}"
-    return f"{status}; {min(state.batches for state in states):,} batches"
-
-
-def _place(state: LiveState) -> str:
-    if state.silent_ns:
-        return f"no batch for {span(state.silent_ns)}"
-    if state.epoch is None or state.batch is None:
-        return "no batch yet"
-    of_epoch = f" of {state.epoch_batches:,}" if state.epoch_batches else ""
-    return f"{'ended, ' * state.ended}epoch {state.epoch}, batch {state.batch:,}{of_epoch}"
+            try:
+                sections, is_over = looked_at(path)
+            except RunLogError as error:
+                sections = [Section(f"Waiting for a run log: {error}", priority=0)]
+            lines = text.lines(sections, terminal.width, height=SCREEN_LINES)
+            on.update(Group(*lines), refresh=True)
+            if not is_over:
+                sleep(max(interval_s, LOOK_SHARE * (time.monotonic() - began_s)))

@@ -5,26 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from loadeval.cli.console import AsJson, Figure, errors_printed, print_json, say
-from loadeval.data.folder import logs_in
+from loadeval.cli.console import AsJson, Figure, errors_printed, log_at, print_json
 from loadeval.data.log import read_run
-from loadeval.data.run import Run
 from loadeval.model.model import Model
 from loadeval.model.whatif import whatif as ask
 from loadeval.report.as_json import as_json as plain
-from loadeval.report.report import training
 from loadeval.report.text import show
 from loadeval.report.whatif import plot_worker_curve, whatif_as_dict, whatif_sections
 from loadeval.words import printable
 
-RUN = (
-    "A run of mode alternate. Of a folder with the logs of a job's ranks, the rank that the others "
-    "wait for most."
-)
+RUN = "A run of mode alternate: its log, or the folder of it."
 FASTER = (
     "Make a transform or function so many times as fast: GaussianBlur=4. Or a part of loading: "
     "fetch, collate, indices, hand-over, pin; or the training step. May be given several times."
@@ -56,23 +50,20 @@ def whatif(  # noqa: PLR0913 - an option for each setting
     Without options, for each number of workers; with some, for these settings. Nothing is
     measured: the batches of the run are simulated by the rules of PyTorch's DataLoader.
     """
-    given, parts = (num_workers, prefetch_factor, batch_size, cpus, in_order), _parts(faster or ())
+    options: dict[str, Any] = {
+        "num_workers": num_workers,
+        "prefetch_factor": prefetch_factor,
+        "batch_size": batch_size,
+        "cpus": cpus,
+        "in_order": in_order,
+        "faster": _parts(faster or ()) or None,
+    }
     with errors_printed():
+        model, asked = Model.of(read_run(log_at(run))), None
+        if any(value is not None for value in options.values()):
+            asked = ask(model, **options)
         if output is not None:
-            from loadeval.report import charts as _  # noqa: F401, PLC0415 - it says what to install
-        model, asked = Model.of(_read(run)), None
-        if parts or any(value is not None for value in given):
-            asked = ask(
-                model,
-                num_workers=num_workers,
-                prefetch_factor=prefetch_factor,
-                batch_size=batch_size,
-                cpus=cpus,
-                in_order=in_order,
-                faster=parts,
-            )
-        if output is not None:
-            plot_worker_curve(model, output, asked)
+            plot_worker_curve(model, output)
     if as_json:
         print_json(plain(whatif_as_dict(model, asked)))
         return
@@ -93,18 +84,3 @@ def _parts(given: Sequence[str]) -> dict[str, float]:
             )
         parts[found[1]] = float(found[2])
     return parts
-
-
-def _read(path: Path) -> Run:
-    """The run at `path`; in a folder that of the rank that others wait for most, said on stderr."""
-    if not path.is_dir():
-        return read_run(path)
-    run, job = training(logs_in(path), path)
-    if job is None:
-        return run
-    say(
-        f"Predicted for rank {job.shown}, for which the others wait most. Throughput is that of "
-        "this rank alone."
-    )
-    (log,) = [Path(rank.path) for rank in job.ranks if rank.rank == job.shown and rank.path]
-    return read_run(log)

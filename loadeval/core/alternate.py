@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import resource
 import time
 from collections import deque
 from collections.abc import Generator, Iterator
@@ -25,16 +26,9 @@ from loadeval.errors import is_of_a_signal, of_the_loader
 from loadeval.probes.processes import Family
 from loadeval.settings import Settings
 
-REORDERED = (
-    "loadeval: alternating changes the order of batches, so losses differ; mode='log' does not"
-)
-DIFFERENT_RANDOM_NUMBERS = (
-    "loadeval: alternating loads ahead, so random numbers may differ; mode='log' does not"
-)
-NOT_COPIED = "a batch could not be copied, so that fewer are prefetched"
-LIMITED_RANK = (
-    "max_cache_bytes is too little for the ideal blocks of this rank, so parts of them do not "
-    "count; other ranks wait for it there, and their ideal steps are longer than they would be"
+LOADS_AHEAD = (
+    "loadeval: alternating changes the order of batches or random draws, so losses may differ; "
+    "mode='log' does not"
 )
 LONGEST_IDLE_WAIT_S = 5.0
 """An ideal block waits no longer for the loader's background work to end."""
@@ -74,7 +68,6 @@ class Alternation:
         self.activity = None if info.workers == 0 else WorkerActivity()
         self.looks = True
         self._serves_whole = False
-        self._noted: set[str] = set()
 
     def epoch(self, source: Iterator[Any], opened_ns: int) -> EpochPlan:
         """An epoch of `source`, which took `opened_ns` to make."""
@@ -94,10 +87,7 @@ class Alternation:
         """
         if not (Alternation.has_logged or self.schedule.counted):
             Alternation.has_logged = True
-            is_reordered = self.depth and not self.schedule.whole
-            logging.getLogger("loadeval").warning(
-                REORDERED if is_reordered else DIFFERENT_RANDOM_NUMBERS
-            )
+            logging.getLogger("loadeval").warning(LOADS_AHEAD)
 
     def look(self, on: bool) -> bool:
         """Read instruments from now on, or none but the clock and what measures a GPU.
@@ -114,12 +104,6 @@ class Alternation:
     def instrumented(self) -> bool:
         """Whether what is served now is of a block for the instruments."""
         return self.looks and self.schedule.has_instruments
-
-    def note_once(self, message: str, details: str = "") -> None:
-        """Record an event, unless there was one of this `message`."""
-        if message not in self._noted:
-            self._noted.add(message)
-            self.recorder.note(message + details)
 
 
 class Remaining:
@@ -163,7 +147,7 @@ class Remaining:
         return next(self)
 
 
-class AlternatingEpoch:
+class AlternatingEpoch(EpochPlan):
     """One epoch of an alternating run, see EpochPlan: every batch is served once.
 
     An ideal block leaves the loader's queue full, and a full queue hides a slow loader for many
@@ -173,8 +157,6 @@ class AlternatingEpoch:
     """
 
     def __init__(self, shared: Alternation, source: Iterator[Any], opened_ns: int) -> None:
-        self.rest: Iterator[Any] | None = None
-        self.asked_ns: int | None = None
         self._shared = shared
         self._remaining = Remaining(begun(source))
         self._held = self._remaining.held
@@ -234,7 +216,7 @@ class AlternatingEpoch:
                 self._settled_batches = len(self._held) if schedule.fixed else 0
                 yield from self._held_ones()
             yield from self._error_after_prefetch()
-        warmup = int(min(max(block.warmup - self._settled_batches, 0), schedule.longest_warmup))
+        warmup = max(block.warmup - self._settled_batches, 0)
         if warmup and not self._is_over:
             yield from self._uncounted(self._span(self._in_order, warmup))
         if not self._is_over:
@@ -242,7 +224,7 @@ class AlternatingEpoch:
 
     def _ideal(self, block: PlannedBlock) -> Iterator[Span]:
         shared, schedule = self._shared, self._shared.schedule
-        warmup = int(min(block.warmup, schedule.longest_warmup))
+        warmup = block.warmup
         wanted = warmup + schedule.left
         prefetch = self._prefetch(wanted - len(self._held), block)
         if shared.activity is not None:  # until the loader has refilled its queue
@@ -263,7 +245,6 @@ class AlternatingEpoch:
         yield from self._error_after_prefetch()
         if schedule.fixed and self._memory_is_full and wanted > count and not self._is_over:
             # The other ranks may have memory for the whole block, and switch arms behind it.
-            shared.note_once(LIMITED_RANK)
             yield from self._uncounted(self._span(self._in_order, wanted - count))
             schedule.end_block()
 
@@ -305,7 +286,7 @@ class AlternatingEpoch:
         shared.recorder.mark()
         if not self._has_device_clock:  # a device that was waited for hides none of the first wait
             shared.adapter.fence()
-        cpu_ns, faults = self._workers_cpu_ns(), minor_faults()
+        cpu_ns, faults = self._workers_cpu_ns(), _minor_faults()
         self.asked_ns = began_ns = shared.clock()
         span = self._span(source, size, block.arm, block.pair)
         times_ns: list[int] = []  # the end of the last step is not known if it is broken off
@@ -317,12 +298,13 @@ class AlternatingEpoch:
             over_ns = span.asked_ns if span.fell_short else reached_ns
             self.asked_ns = over_ns + shared.clock() - reached_ns
             times_ns = [self.asked_ns]
-            new_faults = _increase(faults, minor_faults())
+            new_faults = _minor_faults() - faults
         finally:
             shared.schedule.advance(span.served, [*span.marks[::2], *times_ns])
         shared.recorder.mark()
         self._is_over |= span.fell_short
-        new_cpu_ns = _increase(cpu_ns, self._workers_cpu_ns())
+        now_ns = self._workers_cpu_ns()
+        new_cpu_ns = None if cpu_ns is None or now_ns is None else max(now_ns - cpu_ns, 0)
         elapsed_ns = self.asked_ns - began_ns
         shared.recorder.keep(
             Window(block.pair, self._epoch, block.arm, elapsed_ns, new_cpu_ns, new_faults)
@@ -368,7 +350,6 @@ class AlternatingEpoch:
             except Exception as error:  # nearly always for want of memory
                 if is_of_a_signal(error):
                     raise
-                shared.note_once(NOT_COPIED, f": {error}")
                 self._memory_is_full = True
             finally:
                 held.append(kept)
@@ -427,14 +408,6 @@ class WorkerActivity:
         return others_s + (self.workers_cpu_ns() or 0) / 1e9
 
 
-def minor_faults() -> int | None:
-    """Page faults of this process so far that needed no disk; None where that is not known."""
-    try:
-        import resource  # noqa: PLC0415 - Windows has none
-    except ImportError:
-        return None
+def _minor_faults() -> int:
+    """Page faults of this process so far that needed no disk."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-
-
-def _increase(before: int | None, now: int | None) -> int | None:
-    return None if before is None or now is None else max(now - before, 0)

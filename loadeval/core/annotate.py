@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any
 
 from loadeval.data.lines import Arm
 from loadeval.errors import UsageError, of_the_loader
 from loadeval.settings import Tool
 
-Span = TypeVar("Span")
 End = Callable[[], object]
 """It ends a range."""
 
@@ -24,18 +22,11 @@ _guards: dict[object, Any] = {}
 class Annotation:
     """Puts ranges, which `begin(name)` begins, around what is served.
 
-    They are `loadeval.wait ARM` and `loadeval.step ARM`, and in an alternating run, which
-    `switches`, `loadeval.switch` between blocks: synchronising the device, prefetching batches,
-    waiting until the loader is idle.
+    They are `loadeval.wait ARM` and `loadeval.step ARM`.
     """
 
     def __init__(self, begin: Callable[[str], End]) -> None:
-        self.switches = False
         self._begin = begin
-
-    def close(self) -> None:
-        """Begin no more ranges."""
-        self._begin = lambda _: lambda: None
 
     def around(self, source: Iterator[Any], arm: Arm) -> Generator[Any, None, None]:
         """The batches of `source`, up to an exception.
@@ -59,22 +50,6 @@ class Annotation:
                 yield batch
             finally:
                 end()
-
-    def between(self, spans: Generator[Span, None, None]) -> Generator[Span, None, None]:
-        """The spans of an epoch, with a range around what is between them if it `switches`."""
-        if not self.switches:
-            yield from spans
-            return
-        with closing(spans):
-            while True:
-                end = self._begin("loadeval.switch")
-                try:
-                    span = next(spans, None)
-                finally:
-                    end()
-                if span is None:
-                    return
-                yield span
 
 
 def annotation_for(tool: Tool | None) -> Annotation | None:
@@ -129,15 +104,10 @@ def _nvtx_ranges() -> Callable[[str], End]:
     that one.
     """
     torch = sys.modules.get("torch")
-    if torch is not None and (torch.version.cuda or torch.version.hip):
-        nvtx = torch.cuda.nvtx
-        return lambda name: partial(nvtx.range_end, nvtx.range_start(name))
-    try:
-        domain = import_module("nvtx").get_domain()
-    except ImportError as error:
+    if torch is None or not (torch.version.cuda or torch.version.hip):
         raise UsageError(
-            "annotate='nvtx' needs the package nvtx, or a torch that is built for CUDA and already "
-            "imported; install it with: pip install nvtx"
-        ) from error
-    attributes = cache(lambda name: domain.get_event_attributes(message=name))
-    return lambda name: partial(domain.end_range, domain.start_range(attributes(name)))
+            "annotate='nvtx' needs a torch that is built for CUDA, and that is imported already; "
+            "omit annotate= without one"
+        )
+    nvtx = torch.cuda.nvtx
+    return lambda name: partial(nvtx.range_end, nvtx.range_start(name))

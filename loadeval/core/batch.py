@@ -1,4 +1,4 @@
-"""What is inside a batch: walk it, rebuild it, count it, and copy it.
+"""What is inside a batch: walk it, count it, and copy it.
 
 A batch may hold anything, itself included. So no container is entered twice, no more than
 MOST_NODES nodes are looked at, and what a container holds is read as Python keeps it: no method of
@@ -8,6 +8,7 @@ its class is called, but to copy it.
 from __future__ import annotations
 
 import copy
+import errno
 import mmap
 import operator
 import sys
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache, partial
 from operator import attrgetter, itemgetter
-from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -34,30 +35,24 @@ VALUES = frozenset({int, float, complex, bool, str, bytes, bytearray, type(None)
 MOST_NODES = 100_000
 """No more nodes of one batch are looked at; that takes some 0.1 s."""
 DEEPEST = 100
-"""No more containers may lie in one another in a batch that is copied."""
+"""No array is looked for in more containers that lie in one another."""
 LARGEST_COUNT = 2**40
 """No batch is believed to have more samples, or bytes."""
 
 
 class TooLargeError(ValueError):
-    """A batch has more nodes than are looked at, or is nested deeper than can be copied."""
+    """A batch has more nodes than are looked at."""
 
 
 def is_array(node: Any) -> bool:
     """Whether `node` is a NumPy array, a tensor of any framework, or the like."""
     kind: Any = type(node)
-    if is_array_type(kind):
-        try:
-            return hasattr(node, "shape")
-        except Exception:  # noqa: BLE001 - a nested tensor of torch raises its own error
-            return False
-    own = _own_attributes(node)
-    return all(name in own or hasattr(kind, name) for name in ("shape", "dtype", "nbytes"))
+    return is_array_type(kind)
 
 
 @lru_cache(maxsize=256)
 def is_array_type(kind: Any) -> bool:
-    """Whether objects of `kind` are arrays as a rule: a nested tensor of torch has no shape."""
+    """Whether objects of `kind` are arrays."""
     if hasattr(kind, "__dataclass_fields__") or issubclass(kind, (dict, list, tuple)):
         return False
     return hasattr(kind, "shape") and hasattr(kind, "dtype") and hasattr(kind, "nbytes")
@@ -79,24 +74,10 @@ def is_container(node: Any) -> bool:
         return False
     if issubclass(kind, (dict, list, tuple)) or hasattr(kind, "__dataclass_fields__"):
         return True
-    return bool(_own_attributes(node)) and not (is_shared_type(kind) or is_array(node))
+    return bool(attributes_of(node)) and not is_shared_type(kind)
 
 
 def attributes_of(node: Any) -> dict[str, Any]:
-    """The attributes of an object, those in a dataclass's slots included."""
-    kind: Any = type(node)
-    attributes = dict(_own_attributes(node))
-    for name in getattr(kind, "__dataclass_fields__", ()):
-        slot = getattr(kind, name, None)
-        if type(slot) is MemberDescriptorType:
-            try:
-                attributes[name] = slot.__get__(node)
-            except AttributeError:  # it was never set
-                continue
-    return attributes
-
-
-def _own_attributes(node: Any) -> dict[str, Any]:
     """The `__dict__` of an object; empty where it has none, or its class makes one up."""
     try:
         attributes = object.__getattribute__(node, "__dict__")
@@ -147,107 +128,18 @@ def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
     """A new tree of fresh containers, with `change(leaf)` in each leaf's place.
 
     Containers are dicts, lists, tuples and named tuples, sets excepted, dataclasses, and other
-    objects with attributes (a `UserDict`, say); subclasses keep their class. What is met twice
-    stays one object. A container that cannot be copied stays as it is.
+    objects with attributes (a `UserDict`, say). They are made anew as `copy.deepcopy` does it:
+    subclasses keep their class, and what is met twice stays one object. Numbers, text and None stay
+    as they are.
 
-    Raises ValueError for a tree of more than MOST_NODES nodes, or deeper than DEEPEST.
+    Raises ValueError for a tree of more than MOST_NODES nodes.
 
-    >>> map_leaves(lambda leaf: leaf * 10, {"x": [1, 2], "y": 3})
-    {'x': [10, 20], 'y': 30}
+    >>> map_leaves(len, {"x": [{1, 2}, 7], "y": {3}})
+    {'x': [2, 7], 'y': 1}
     """
-    return _Rebuilding(change).rebuilt(tree)
-
-
-class _Rebuilding:
-    """Makes one tree anew; `kept` has the classes of containers that had to stay as they were."""
-
-    def __init__(self, change: Callable[[Any], Any]) -> None:
-        self.kept: list[str] = []
-        self._change = change
-        # What was made of each node by its identity, and the node, so that it keeps that.
-        self._made: dict[int, tuple[Any, Any]] = {}
-        self._depth = 0
-
-    def rebuilt(self, node: Any) -> Any:
-        if type(node) in VALUES:
-            return self._change(node)
-        if id(node) in self._made:
-            return self._made[id(node)][0]
-        if len(self._made) > MOST_NODES or self._depth > DEEPEST:
-            raise TooLargeError(
-                f"the batch has more than {MOST_NODES:,} nodes, or is nested deeper than {DEEPEST}"
-            )
-        self._depth += 1
-        made = self._container(node) if is_container(node) else self._change(node)
-        self._depth -= 1
-        self._made[id(node)] = made, node
-        return made
-
-    def _container(self, node: Any) -> Any:
-        kind: Any = type(node)
-        if issubclass(kind, tuple):
-            return self._tuple(node, kind)
-        fresh: Any = {} if kind is dict else [] if kind is list else self._copy(node)
-        if fresh is node:
-            return node
-        self._made[id(node)] = fresh, node  # before what it holds, which may be itself
-        if issubclass(kind, dict):
-            for key, value in list(dict.items(node)):
-                dict.__setitem__(fresh, key, self.rebuilt(value))
-        elif issubclass(kind, list):
-            items = [self.rebuilt(item) for item in list.__iter__(node)]
-            list.__setitem__(fresh, slice(None), items)
-        self._fill(fresh, attributes_of(node))
-        return fresh
-
-    def _tuple(self, node: Any, kind: Any) -> Any:
-        before = list(tuple.__iter__(node))
-        items = [self.rebuilt(item) for item in before]
-        attributes = attributes_of(node)
-        if kind is not tuple and not attributes and all(map(operator.is_, items, before)):
-            return node  # some, such as torch's sizes, cannot be made like this
-        try:
-            fresh = tuple.__new__(kind, items)
-        except TypeError:
-            return self._as_it_is(node)
-        self._fill(fresh, attributes)
-        return fresh
-
-    def _copy(self, node: Any) -> Any:
-        try:
-            fresh = copy.copy(node)
-        except Exception as error:  # a class may copy itself in its own way, and fail at it
-            if _is_of_no_class(error):
-                raise
-            return self._as_it_is(node)
-        own = _own_attributes(fresh)
-        is_faithful = type(fresh) is type(node) and (not own or own is not _own_attributes(node))
-        return fresh if is_faithful else self._as_it_is(node)
-
-    def _as_it_is(self, node: Any) -> Any:
-        self.kept.append(type(node).__qualname__)
-        return node
-
-    def _fill(self, fresh: Any, attributes: dict[str, Any]) -> None:
-        own = _own_attributes(fresh)
-        for name, value in attributes.items():
-            is_ours = own.get(name, value) is value or type(value) in VALUES
-            if not (is_ours or is_container(value) or is_array(value)):
-                try:  # its class has made a new one, which may share memory, as pandas' does
-                    own[name] = copy.deepcopy(own[name])
-                except Exception as error:  # and may be all that can be made, as Pillow's is
-                    if _is_of_no_class(error):
-                        raise
-                continue
-            if type(value) is weakref.ref:  # of what is made anew, such as a parent, or the same
-                made, _ = self._made.get(id(value()), (None, None))
-                made = value if made is None else weakref.ref(made)
-            else:
-                made = self.rebuilt(value)
-            if name in own:
-                own[name] = made
-            else:
-                object.__setattr__(fresh, name, made)
+    # copy.deepcopy looks there first, whether it has met a node.
+    made = {id(leaf): change(leaf) for leaf in leaves(tree) if type(leaf) not in VALUES}
+    return copy.deepcopy(tree, made)
 
 
 # How many samples and bytes
@@ -310,7 +202,7 @@ def _nbytes(leaf: Any) -> int | None:
     kind: Any = type(leaf)
     if kind in BYTES:
         return len(leaf)
-    if kind in VALUES or not (kind is memoryview or is_array(leaf) or is_array_type(kind)):
+    if not (kind is memoryview or is_array_type(kind)):
         return None
     try:
         # Of some layouts torch says what a dense tensor would take.
@@ -337,7 +229,7 @@ def own_count_of(node: Any) -> Callable[[Any], int] | None:
     if _is_keyed(kind) or not is_container(node):
         return None
     for name in OWN_COUNTS:
-        if name in _own_attributes(node) or hasattr(kind, name):
+        if name in attributes_of(node) or hasattr(kind, name):
             own_count = partial(_own_count, name)
             with suppress(Exception):  # a class may raise what it likes
                 own_count(node)
@@ -363,7 +255,7 @@ def is_collection_type(kind: Any) -> bool:
 
 def first_dimension(leaf: Any) -> int | None:
     """The first dimension of an array; None where it has none, and for everything else."""
-    if type(leaf) in VALUES or not is_array(leaf):
+    if not is_array(leaf):
         return None
     try:
         shape = leaf.shape
@@ -375,19 +267,9 @@ def first_dimension(leaf: Any) -> int | None:
 def as_count(number: Any) -> int:
     """`number` as a count of samples or bytes.
 
-    Raises TypeError, ValueError or OverflowError for what is none: what is no number, has a
-    fraction, is negative or larger than LARGEST_COUNT.
+    Raises TypeError or ValueError for what is no whole number from 0 to LARGEST_COUNT.
     """
-    if type(number) is int and 0 <= number <= LARGEST_COUNT:  # nearly all, and this is quick
-        return number
-    if isinstance(number, (bool, np.bool_, str, bytes)):
-        raise TypeError(f"{number!r} is no count")
-    try:
-        count = operator.index(number)
-    except TypeError:
-        count = int(number)
-        if count != float(number):
-            raise ValueError(f"{number!r} is no whole number") from None
+    count = operator.index(number)
     if not 0 <= count <= LARGEST_COUNT:
         raise ValueError(f"{count:.3g} is not a count between 0 and {LARGEST_COUNT}")
     return count
@@ -399,8 +281,6 @@ LARGE = 128 * 1024
 """From so many bytes on the C library asks the system for memory (glibc's M_MMAP_THRESHOLD)."""
 ALIGNMENT = 64
 """Bytes of a cache line: no type of numbers has to begin at a rounder address."""
-PRIVATE: dict[str, Any] = {"flags": mmap.MAP_PRIVATE} if hasattr(mmap, "MAP_PRIVATE") else {}
-"""A forked process must not write to its parent's regions; Windows has neither forks nor flags."""
 
 
 class Regions:
@@ -413,26 +293,23 @@ class Regions:
     def __init__(self) -> None:
         self._free: dict[int, list[mmap.mmap]] = {}
 
-    def take(self, nbytes: int) -> Array | None:
-        """`nbytes` bytes of any content, or more; None for fewer than LARGE, or if memory is short.
+    def take(self, nbytes: int) -> Array:
+        """`nbytes` bytes of any content; fewer than LARGE are of the heap.
 
         They are in use until the last view of the returned array is gone.
         """
         if nbytes < LARGE:
-            return None
+            return np.empty(nbytes, np.uint8)
         # Batches of varying size then reuse regions: pages that nobody touched take no memory.
         size = 1 << (nbytes - 1).bit_length()
         free = self._free.setdefault(size, [])
         try:
             region = free.pop()
         except IndexError:
-            try:
-                region = mmap.mmap(-1, size, **PRIVATE)
-            except OSError:
-                return None
+            region = mmap.mmap(-1, size, mmap.MAP_PRIVATE)  # a fork must not write to it
         memory = np.frombuffer(region, np.uint8)
         weakref.finalize(memory, free.append, region).atexit = False
-        return memory
+        return memory[:nbytes]
 
     def release(self) -> None:
         """Unmap all regions: the unused ones now, the others once none of their size is in use."""
@@ -459,45 +336,46 @@ def copied(batch: Any) -> tuple[Any, list[str]]:
     do not own their memory, and cannot be resized in place.
 
     What has a meaning beyond its values is still the same: tensors that require gradients,
-    torch's modules, functions; and so is what cannot be copied. Where that is `batch` itself, it
-    has too many nodes, or is nested too deep.
+    torch's modules, functions; and so are leaves that cannot be copied. Where a container cannot be
+    copied, or there are too many nodes, it is all of `batch`.
     """
-    kept: list[str] = []
-    memo: dict[int, Any] = {}
+    uncopied: dict[int, Any] = {}
 
     def cloned(leaf: Any) -> Any:
         kind: Any = type(leaf)
-        if (kind in VALUES and kind is not bytearray) or issubclass(kind, SHARED):
-            return leaf
         if id(leaf) in together:
             return together[id(leaf)]
         try:
-            made = _copy_of(leaf, kind, memo)
+            made = leaf if issubclass(kind, SHARED) else _copy_of(leaf, kind)
             if type(made) is kind:
                 return made
         except Exception as error:  # each library and class has its own errors
             if _is_of_no_class(error):
                 raise
-        kept.append(kind.__qualname__)
+        uncopied[id(leaf)] = leaf
         return leaf
 
     try:
         together = _copies_in_regions(batch)
-        rebuilding = _Rebuilding(cloned)
-        return rebuilding.rebuilt(batch), [*kept, *rebuilding.kept]
+        made = map_leaves(cloned, batch)
+        if type(made) is type(batch):
+            # An object that copies itself, as an image of Pillow's, may not need its parts for it.
+            same = (leaf for leaf in leaves(made) if id(leaf) in uncopied) if uncopied else ()
+            return made, [type(leaf).__qualname__ for leaf in same]
     except Exception as error:  # a class may fail at being copied in its own way
         if _is_of_no_class(error):
             raise
-        return batch, [type(batch).__qualname__]
+    return batch, [type(batch).__qualname__]
 
 
 def _is_of_no_class(error: Exception) -> bool:
     """Whether `error` is of a signal's handler, or for want of memory, on the host or a device."""
-    is_short = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    is_short = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
+    is_short |= type(error).__name__ == "OutOfMemoryError"
     return is_short or is_of_a_signal(error)
 
 
-def _copy_of(leaf: Any, kind: Any, memo: dict[int, Any]) -> Any:
+def _copy_of(leaf: Any, kind: Any) -> Any:
     """A copy of one leaf by its own rules; None for what has none."""
     if issubclass(kind, np.ndarray) and not leaf.dtype.hasobject:
         return leaf.copy(order="K")
@@ -510,23 +388,11 @@ def _copy_of(leaf: Any, kind: Any, memo: dict[int, Any]) -> Any:
         if attributes:
             vars(made).update({**attributes, **vars(made)})
         return made
-    return None if is_shared_type(kind) else copy.deepcopy(leaf, memo)
+    return None if is_shared_type(kind) else copy.deepcopy(leaf)
 
 
-def _is_plain(tensor: Any) -> bool:
-    """Whether `tensor` is of torch's own class, and no more than numbers in memory."""
-    torch: Any = sys.modules.get("torch")
-    return (
-        type(tensor) is getattr(torch, "Tensor", None)
-        and tensor.layout is torch.strided
-        and not tensor.is_nested
-        and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
-        and not any(getattr(tensor, "names", ()))  # newer versions of torch have none
-    )
-
-
-Place = tuple[str, int, int, Any]
-"""The memory of a leaf, where its elements begin and end in it, and the leaf."""
+Place = tuple[int, int, Any]
+"""Where the elements of a leaf begin and end in the memory of the host, and the leaf."""
 
 
 def _copies_in_regions(batch: Any) -> dict[int, Any]:
@@ -536,18 +402,16 @@ def _copies_in_regions(batch: Any) -> dict[int, Any]:
     groups: list[list[Place]] = []
     reached = 0
     for place in sorted(places, key=itemgetter(0, 1)):
-        device, first, end, _ = place
-        if groups and groups[-1][0][0] == device and first < reached:
+        if place[0] < reached:
             groups[-1].append(place)
         else:
             groups.append([place])
-            reached = 0
-        reached = max(reached, end)
+        reached = max(reached, place[1])
     made: dict[int, Any] = {}
     for group in groups:
-        device, first, end, leaf = group[0]
+        first, end, leaf = group[0]
         is_whole = leaf.nbytes == end - first  # of an array with gaps the copy has none
-        if len(group) > 1 or (device == "cpu" and leaf.nbytes >= LARGE and is_whole):
+        if len(group) > 1 or (leaf.nbytes >= LARGE and is_whole):
             made |= _cut_from_one_copy(group)
     return made
 
@@ -555,9 +419,8 @@ def _copies_in_regions(batch: Any) -> dict[int, Any]:
 def _place_of(leaf: Any) -> Place | None:
     """None for what is no mere view of numbers: a class of its own, or one that overlaps itself."""
     if type(leaf) is np.ndarray and not leaf.dtype.hasobject:
-        device, first, size, steps = "cpu", leaf.ctypes.data, leaf.itemsize, leaf.strides
-    elif _is_plain(leaf) and not leaf.requires_grad and leaf.device.type != "meta":
-        device = "pinned" if leaf.is_pinned() else str(leaf.device)
+        first, size, steps = leaf.ctypes.data, leaf.itemsize, leaf.strides
+    elif _is_plain(leaf):
         first, size = leaf.data_ptr(), leaf.element_size()
         steps = tuple(step * size for step in leaf.stride())
     else:
@@ -566,34 +429,37 @@ def _place_of(leaf: Any) -> Place | None:
         return None
     reach = [(n - 1) * step for n, step in zip(leaf.shape, steps, strict=True)]
     first += sum(min(bytes_, 0) for bytes_ in reach)
-    return device, first, first + sum(map(abs, reach)) + size, leaf
+    return first, first + sum(map(abs, reach)) + size, leaf
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Whether `tensor` is of torch's own class, and no more than numbers in the host's memory."""
+    torch: Any = sys.modules.get("torch")
+    return (
+        type(tensor) is getattr(torch, "Tensor", None)
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and not (tensor.is_nested or tensor.is_quantized)
+        and not (tensor.requires_grad or tensor.is_pinned())
+    )
 
 
 def _cut_from_one_copy(group: list[Place]) -> dict[int, Any]:
     """A copy of each leaf, as they lie in their memory."""
     torch: Any = sys.modules.get("torch")
-    device, begin, *_, leaf = group[0]
+    begin = group[0][0]
     begin -= begin % ALIGNMENT if len(group) > 1 else 0  # so that what was aligned is
-    size = max(end for _, _, end, _ in group) - begin
-    region = REGIONS.take(size) if device == "cpu" else None
-    memory: Any
-    if region is not None:
-        memory = region[:size]
-    elif device == "cpu":
-        memory = np.empty(size, np.uint8)
-    else:
-        on = "cpu" if device == "pinned" else device
-        memory = torch.empty(size, dtype=torch.uint8, device=on, pin_memory=device == "pinned")
+    memory = REGIONS.take(max(end for _, end, _ in group) - begin)
     made: dict[int, Any] = {}
-    for _, first, _, leaf in group:
+    for first, _, leaf in group:
         if type(leaf) is np.ndarray:
             # Of an array that is read backwards, the first element has the last address.
             offset = leaf.ctypes.data - begin
-            view = np.ndarray(leaf.shape, leaf.dtype, np.asarray(memory), offset, leaf.strides)
+            view: Any = np.ndarray(leaf.shape, leaf.dtype, memory, offset, leaf.strides)
             view[...] = leaf
         else:
-            storage = torch.as_tensor(memory, device=leaf.device).untyped_storage()
-            view = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
+            storage = torch.as_tensor(memory).untyped_storage()
+            view = torch.empty(0, dtype=leaf.dtype)
             view.set_(storage, (first - begin) // leaf.element_size(), leaf.shape, leaf.stride())
             view.copy_(leaf)
             vars(view).update(vars(leaf))

@@ -121,7 +121,6 @@ class Structure:
         self._mark: Any = None  # that of no batch
         self._counted: Count = NOTHING
         self._left = self._period = 1
-        self._way: list[tuple[Callable[[Any], Any], type]] = []
         self._mark_of: Callable[[Any], Any] = counter.samples
         self._samples_of: Callable[[Any], int] = int
         if counter.plain:
@@ -132,12 +131,9 @@ class Structure:
                     self._follow(batch, *route)
 
     def _follow(self, batch: Any, steps: tuple[inside.Step, ...], leaf: Any) -> None:
-        way: list[tuple[Callable[[Any], Any], type]] = []
         node = batch
         for make, key in steps:
-            get = make(key)
-            way.append((get, type(node)))
-            node = get(node)
+            node = make(key)(node)
         if node is leaf:
             own_count = own_count_of(leaf)
             is_sized = issubclass(type(batch), (dict, list, tuple))
@@ -145,7 +141,6 @@ class Structure:
             self._samples_of = of_last = int if own_count else itemgetter(0)
             if steps:
                 self._samples_of = lambda mark: of_last(mark[1])
-            self._way = way
 
     def count(self, batch: Any) -> Count:
         """The Count of `batch`, the same object while nothing changes."""
@@ -169,13 +164,6 @@ class Structure:
         Raises LookupError where it is of another structure.
         """
         samples = self._samples_of(mark)
-        if not UNKNOWN <= samples <= inside.LARGEST_COUNT:
-            raise LookupError
-        node = batch
-        for get, kind in self._way:  # a tensor can be asked for items too: it does not say no
-            if type(node) is not kind:
-                raise LookupError
-            node = get(node)
         before = self._known.get(mark)
         if before is not None and self._left > 1:
             self._left -= 1
@@ -237,8 +225,6 @@ Numbers = npt.NDArray[np.generic]
 
 MOST_BYTES = 8 * 2**20
 """Only tensors of torch and arrays of NumPy in the memory of the host are read, none of more."""
-MOST_LENGTHS = 2**16
-"""A longer list would take milliseconds to read."""
 MOST_NAMES = 64
 """No more nodes of a batch are looked at for a mask."""
 # Names are those of Hugging Face, PyTorch, fairseq and the like.
@@ -275,11 +261,9 @@ def _named_leaves(batch: Any) -> Iterator[tuple[str, Any]]:
         if not waiting:
             return
         name, node = waiting.pop()
-        if is_container(node) and not (name.endswith(LENGTHS) and isinstance(node, (list, tuple))):
-            names = getattr(type(node), "_fields", ())
+        if is_container(node):
             for (_, key), child in reversed(parts(node)):
-                of_child = names[key] if names and isinstance(key, int) else key
-                waiting.append((of_child if isinstance(of_child, str) else "", child))
+                waiting.append((key if isinstance(key, str) else "", child))
         else:
             yield name, node
 
@@ -287,9 +271,7 @@ def _named_leaves(batch: Any) -> Iterator[tuple[str, Any]]:
 def _numbers_of(leaf: Any) -> Numbers:
     """The same memory as an array of NumPy, of no elements where it is not to be read."""
     kind: Any = type(leaf)
-    if kind in (list, tuple):
-        leaf = np.array(leaf[: MOST_LENGTHS + 1])
-    elif (kind.__module__, kind.__name__) == ("torch", "Tensor"):
+    if (kind.__module__, kind.__name__) == ("torch", "Tensor"):
         if leaf.is_cpu and leaf.nbytes <= MOST_BYTES:
             return np.from_dlpack(leaf)  # not numpy(), after which it can no longer be resized
         return np.zeros(0)
@@ -305,7 +287,7 @@ def _by_mask(name: str, leaf: Any) -> Padding | None:
     """
     by_place = name.endswith(PADDING_MASKS)
     mask = _numbers_of(leaf) if by_place or name in MASKS else np.zeros(0)
-    if mask.ndim <= 1 or not mask.size or mask.dtype.kind not in "biuf":
+    if mask.ndim <= 1 or not mask.size or mask.dtype.kind not in "biu":
         return None
     is_held: npt.NDArray[np.bool_] = mask.reshape(len(mask), -1) != 0
     if is_held.shape[1] != mask.shape[-1]:
@@ -318,8 +300,7 @@ def _by_mask(name: str, leaf: Any) -> Padding | None:
         is_held = is_held == edge
     # What lies anywhere is masked for another reason.
     changes = np.count_nonzero(is_held[:, 1:] != is_held[:, :-1])
-    is_of_numbers = mask.dtype.kind == "f" and mask.min() < 0  # to be added to scores
-    if changes > 2 * len(is_held) or is_of_numbers or not is_held.any():
+    if changes > 2 * len(is_held) or not is_held.any():
         return None
     return _of_lengths(np.count_nonzero(is_held, axis=1), is_held.shape[1])
 
@@ -330,7 +311,7 @@ def _by_lengths(leaf: Any, leaves: list[tuple[str, Any]]) -> Padding | None:
     With more than two dimensions it must be padded to the longest.
     """
     lengths = _numbers_of(leaf)
-    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not 0 < len(lengths) <= MOST_LENGTHS:
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not len(lengths):
         return None
     longest = lengths.max()
     for _, other in leaves:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -147,7 +146,7 @@ class GpuIdleTimer:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Ask CUDA from any thread, unnoticed by the training. What has failed is unknown.
+        """Ask CUDA from any thread, unnoticed by the training.
 
         A query would end the capture of a CUDA graph that has begun meanwhile; and where the
         training uses another device than the first, it would make a context there, of some 500 MB.
@@ -160,10 +159,6 @@ class GpuIdleTimer:
         try:
             with nullcontext() if cuda is None else cuda.device(devices_in_use(cuda)[0]):
                 yield
-        except RuntimeError:
-            while self._passing:
-                _, delivered = self._passing.popleft()
-                self._read += delivered is not None
         finally:
             exchange(ctypes.byref(mode))
 
@@ -177,7 +172,7 @@ def _elapsed_ns(begin: Any, end: Any) -> int:
 def exchange_capture_mode() -> Callable[[Any], object]:
     """The driver's function; where there is none, as on other devices than NVIDIA's, another."""
     try:
-        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        driver = ctypes.CDLL("libcuda.so.1")
         function: Callable[[Any], object] = driver.cuThreadExchangeStreamCaptureMode
     except (OSError, AttributeError):
         return id

@@ -36,8 +36,8 @@ class EpochPlan(Protocol):
     that no span has; None if the hot loop knows best.
     """
 
-    rest: Iterator[Any] | None
-    asked_ns: int | None
+    rest: Iterator[Any] | None = None
+    asked_ns: int | None = None
 
     def spans(self, epoch: int) -> Spans:
         """The spans of epoch number `epoch`; each was served when the next one is asked for."""
@@ -58,7 +58,7 @@ def chunk_sizes() -> Iterator[int]:
         size = min(size * CHUNK_GROWTH, CHUNK)
 
 
-class RealEpoch:
+class RealEpoch(EpochPlan):
     """All of `source`, in chunks.
 
     `opened_ns`, the time that opening the source took, counts as part of the first wait. Where
@@ -73,8 +73,6 @@ class RealEpoch:
         most: float = math.inf,
         then: Callable[[], Iterator[Any] | None] = lambda: None,
     ) -> None:
-        self.rest: Iterator[Any] | None = None
-        self.asked_ns: int | None = None
         self._source, self._clock, self._opened_ns = source, clock, opened_ns
         self._most, self._then = most, then
 
@@ -130,8 +128,7 @@ class Serving:
 
     `begin` gives the OpenEpoch to note it in, once the first batch is asked for. `counter_for`
     makes the counting function from the first batch. `owner` is held, so that its log stays open.
-    Where there is an `annotation`, it puts a profiler's ranges around waits and steps, and around
-    what is done between the spans.
+    Where there is an `annotation`, it puts a profiler's ranges around waits and steps.
 
     What fails in here trips `guard`; then, or if it tripped elsewhere, the rest of the epoch is
     served unmeasured. So it is where a second thread asks while the first one waits, or the same
@@ -226,8 +223,6 @@ class Serving:
         epoch = self._epoch = self._epoch or self._begin()
         if self._spans is None:
             self._spans = self._plan.spans(epoch.number)
-            if self._annotation is not None:
-                self._spans = self._annotation.between(self._spans)
         interrupted, self._is_interrupted = self._is_interrupted, False
         is_waiting = interrupted  # since the request
         if interrupted:

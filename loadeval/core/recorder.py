@@ -6,11 +6,9 @@ import logging
 import os
 import threading
 import time
-import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from functools import partial
 from itertools import count, islice
 from typing import Any, cast
@@ -24,15 +22,15 @@ from loadeval.core.threads import (
     BackgroundThreads,
     LogQueue,
     MetricsReader,
-    Probes,
+    Probe,
     within,
 )
 from loadeval.data import lines as log_lines
 from loadeval.data.columns import UNKNOWN, listed
-from loadeval.data.lines import Arm, Cause, EpochEnd, Event, EventKind, Header, Line, LoaderInfo
+from loadeval.data.lines import Arm, Cause, EpochEnd, Event, EventKind, Header, Line
 from loadeval.data.log import LogReader, RunLog, opened
 from loadeval.data.run import Run
-from loadeval.errors import Guard, in_words, text_of, warn
+from loadeval.errors import Guard, in_words, warn
 from loadeval.settings import Settings
 
 Count = tuple[int, ...]
@@ -111,13 +109,11 @@ class Span:
 
 FLUSH_INTERVAL_S = 0.5
 """A killed process loses at most about a second of batches."""
+LONGEST_DRAIN_S = 30.0
+"""Where Python itself holds what a thread needs to end, as while it lists its threads, and the
+garbage collector then ends an epoch, no more is waited for the thread that takes its batches."""
 MAX_WAITING_SPANS = 8
 """When more spans wait for the log thread, the hot loop takes them itself."""
-NOTHING_SERVED = (
-    "nothing was measured: no batch was served through this LoaderEvaluator. Was it iterated? A "
-    "framework may have put another loader in its place; install(dataloader) measures that too"
-)
-LOST = "{path}, the log of the run until here, is not what it was: this is the rest of the run"
 GAVE_UP = "nothing more is measured ({error}); the training goes on"
 EMPTY_EPOCH = (
     "the loader gave no batch in this epoch; if it can be iterated only once, like a generator, "
@@ -137,53 +133,33 @@ class Recorder:
     In a forked child it is closed. What fails in loadeval, here or where else `guard` is asked,
     ends the recording.
 
-    `facts` are the settings that the header tells. `stages` makes what looks into the loader.
+    `stages` makes what looks into the loader, and is asked through the attribute of that name.
     Raises RunLogError if the log that the settings name exists or cannot be written.
     """
 
-    def __init__(  # noqa: PLR0913 - nearly all by keyword
+    def __init__(
         self,
         settings: Settings,
-        info: LoaderInfo,
-        *,
-        name: str,
-        facts: dict[str, Any],
-        environment: dict[str, Any],
-        probes: Probes,
+        header: Header,
+        probes: Iterable[Probe],
         stages: Callable[[], LoaderStages | None],
-        cache: log_lines.CacheInfo | None = None,
-        tracking: Any = None,
+        tracking: Any,
     ) -> None:
         self._redact: Callable[[Line], Line] = lambda line: line
         if settings.redact:
             from loadeval.data.redaction import redacted, run_salt  # noqa: PLC0415 - few runs need it
 
             self._redact = partial(redacted, salt=run_salt())
-        header = Header(
-            run_id=uuid.uuid4().hex,
-            name=name,
-            mode=settings.mode,
-            created=datetime.now(timezone.utc).isoformat(),
-            unit=settings.unit,
-            warmup=settings.warmup_for(info.prefetch_depth),
-            loader=info,
-            settings=facts,
-            environment=environment,
-            cache=cache,
-        )
         self.header = cast("Header", self._redact(header))
         log = None
         if settings.log_file is not None:
             log = RunLog(settings.log_file, self.header, overwrite=settings.overwrite)
         self._lines = LogQueue(log)
-        self._has_log_thread = True
         self._process = os.getpid()
         self.guard = Guard(self._give_up)
         self._clock = settings.clock
         self.origin_ns = self._clock()
         self.batches = 0
-        self.expects_batches = True
-        self._epochs = 0
         self._numbers = count()  # asked by threads that iterate one loader at once
         self._open_epochs: list[OpenEpoch] = []
         self._facts: deque[Line] = deque()
@@ -192,8 +168,10 @@ class Recorder:
         self._is_due = self._is_taking = self._leaves_loader = False
         self._lock = threading.RLock()
         self._threads = BackgroundThreads(self.guard)
-        self._stages = StageRecorder(stages if settings.looks_inside else lambda: None)
-        self._metrics = MetricsReader(probes, self._clock, self.origin_ns, self._threads)
+        self.stages = StageRecorder(stages if settings.looks_inside else lambda: None)
+        self._metrics = MetricsReader(
+            probes, settings.probe_interval_s, self._clock, self.origin_ns, self._threads
+        )
         self._gpu_idle_timers: list[GpuIdleTimer] = []
         self._spare_cuda_events: deque[Any] = deque()
         self._tracking = tracking
@@ -210,29 +188,23 @@ class Recorder:
         """Whether nothing more is recorded."""
         return self._is_closed or self.is_of_parent
 
-    def begin_stages(self, loader: Any) -> Callable[[int], object]:
-        """Time the stages of the epoch of `loader` that begins next; see LoaderStages.begin."""
-        return self._stages.begin(loader)
-
     def stop_stages(self) -> None:
         """Leave the loader as it was."""
         self._leaves_loader = True
         self.drain()
 
-    def begin_epoch(self, number_callback: Callable[[int], object] | None = None) -> OpenEpoch:
-        """Open the next epoch; `number_callback` is called with its number."""
-        if self.closed:  # the iterator is older than that
-            return OpenEpoch(self, self._epochs)
+    def begin_epoch(self, known: Callable[[int], object] = lambda _: None) -> OpenEpoch:
+        """Open the next epoch; `known` is called with its number."""
         number = next(self._numbers)
-        self._epochs = number + 1
+        if self.closed:  # the iterator is older than that
+            return OpenEpoch(self, number)
         event, gpu_idle = timing_events(), None
         if event is not None:
             gpu_idle = GpuIdleTimer(number, event, self._spare_cuda_events)
             self._gpu_idle_timers.append(gpu_idle)
         epoch = OpenEpoch(self, number, gpu_idle)
         self._open_epochs.append(epoch)
-        if number_callback is not None:
-            number_callback(epoch.number)
+        known(number)
         return epoch
 
     def started(self) -> None:
@@ -240,9 +212,7 @@ class Recorder:
         if self.closed:
             return
         if self._lines.log is not None:
-            self._has_log_thread = self._threads.start(
-                LOG_THREAD, self._bring_up_to_date, FLUSH_INTERVAL_S, at_end=True
-            )
+            self._threads.start(LOG_THREAD, self._bring_up_to_date, FLUSH_INTERVAL_S, at_end=True)
         self._metrics.start_when_due()
         if self._tracking is not None:
             self._tracking.begin(self._threads, self.drain)
@@ -264,12 +234,12 @@ class Recorder:
     @property
     def has_instruments(self) -> bool:
         """Whether there is something that `look` would stop."""
-        return self._stages.can_pause or self._metrics.can_pause
+        return self.stages.can_pause or self._metrics.can_pause
 
     def look(self, on: bool) -> None:
         """Read instruments from now on, or none but the clock and what measures a GPU."""
         if not self.closed:
-            self._stages.look(on)
+            self.stages.look(on)
             self._metrics.look(on)
 
     def mark(self) -> None:
@@ -307,8 +277,6 @@ class Recorder:
         if log is not None and written_bytes:
             with opened(log.path) as file:
                 written = file.read(written_bytes).splitlines(keepends=True)
-        elif log is not None and log.is_lost:
-            written.append(log_lines.encode(self._redact(self._event(LOST.format(path=log.path)))))
         return [*written, *texts]
 
     def _failures(self) -> list[EpochEnd]:
@@ -322,17 +290,12 @@ class Recorder:
         """
         if self.is_of_parent:
             return
-        is_unread = self.expects_batches and not self._epochs and not self.closed
         self._threads.stop()
         self._metrics.close()
-        if is_unread:
-            self._last_words = NOTHING_SERVED
         self._is_ending = True
         self.drain()
         if self._tracking is not None:
             self._tracking.finish(self.run)
-        if is_unread:
-            warn(NOTHING_SERVED)
 
     def _give_up(self, error: Exception) -> None:
         """Measure no more: `error` is a fault of ours, which is told once."""
@@ -362,7 +325,7 @@ class Recorder:
         is_main = threading.current_thread() is threading.main_thread()
         while True:  # once at least: another thread may be in the middle of it
             if is_main and self._lines.log is not None:
-                within(None, LOG_THREAD, self._drain_alone)
+                within(LONGEST_DRAIN_S, LOG_THREAD, self._drain_alone)
             else:
                 self._drain_alone()
             if not self._is_due:
@@ -370,8 +333,6 @@ class Recorder:
         # This is not done before the lock is free: a thread may wait for it.
         if not self._open_epochs:
             self._threads.stop()
-        if not self._has_log_thread:
-            self._lines.write()
         if self._is_closed:
             self._lines.end()
 
@@ -387,7 +348,7 @@ class Recorder:
         # An epoch may end, and then the run, while its batches are taken: this is done again then.
         is_ending = self._is_ending
         if is_ending or self._leaves_loader:
-            self._stages.close()
+            self.stages.close()
         has_gap = self._is_taking and self.guard.has_tripped  # for that has failed
         if not has_gap:
             self._is_taking = True
@@ -419,7 +380,7 @@ class Recorder:
             yield from gpu_idle.take()
             if gpu_idle.done:
                 self._gpu_idle_timers.remove(gpu_idle)
-        yield from self._stages.take()
+        yield from self.stages.take()
         for epoch, end in ends:
             self._open_epochs.remove(epoch)
             yield end
@@ -481,18 +442,12 @@ class OpenEpoch:
 
     def failed(self, request: int, now: int, error: BaseException) -> None:
         """Note that the loader raised `error`; it ends the epoch unless `resume` is called."""
-        text = f"{type(error).__name__}: {text_of(error)}"
+        text = f"{type(error).__name__}: {error}"
         self.failure = self._end("failed", request, now, text)
 
     def resume(self) -> None:
-        """Another batch is asked for, after an exception if there was one."""
-        failure, self.failure = self.failure, None
-        if failure is not None:
-            # An error of a worker has the worker's traceback in its text.
-            *_, what = str(failure.error).strip().splitlines()
-            self.recorder.note(
-                f"epoch {self.number}: the loader raised {what}, and was read on", "error read on"
-            )
+        """Another batch is asked for, after an exception."""
+        self.failure = None
 
     def end(self, cause: Cause, request: int | None = None, now: int | None = None) -> None:
         """Note how the epoch ended: see EpochEnd. `request` and `now` are clock readings."""
@@ -569,12 +524,9 @@ class StageRecorder:
                 self._stages.close()
 
     def _line(self, data: Any) -> Line:
-        """A line of the run log. Raises RunLogError for one that would make it unreadable."""
         if isinstance(data, StageNote):
             return Event(time.perf_counter_ns() - self._origin_ns, data.message, data.kind)
-        line = log_lines.since(data, self._origin_ns)
-        log_lines.decode(log_lines.encode(line))
-        return cast("Line", line)
+        return cast("Line", log_lines.since(data, self._origin_ns))
 
     def _give_up(self, error: Exception) -> None:
         why = f"the loader is not looked into any more ({in_words(error)})"

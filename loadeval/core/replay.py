@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import chain, count, islice
 from math import isinf
 from typing import Any
-
-import numpy as np
 
 from loadeval.adapter import Adapter, begun
 from loadeval.core.batch import (
@@ -19,17 +19,13 @@ from loadeval.core.batch import (
     is_container,
     is_shared_type,
     leaves,
-    map_leaves,
     parts,
 )
 from loadeval.core.counting import Counter
-from loadeval.core.loop import chunk_sizes
+from loadeval.core.loop import EpochPlan, chunk_sizes
 from loadeval.core.recorder import Count, Span
-from loadeval.data.columns import UNKNOWN
 from loadeval.errors import CacheError, warn
 
-SAMPLED_ELEMENTS = 64
-"""So many elements of a NumPy array are compared."""
 OWN_WAYS_TO_COPY = frozenset(
     {"__copy__", "__getstate__", "__new__", "__reduce__", "__reduce_ex__", "__setstate__"}
 )
@@ -43,8 +39,7 @@ CHANGED = (
 class KeptBatch:
     """One kept batch: `tree` is never handed out itself, only its leaves in new containers.
 
-    PyTorch increments the version of a tensor at every in-place change. Of a NumPy array some
-    elements are noted, evenly spread, so that a change of few others can go unnoticed.
+    PyTorch increments the version of a tensor at every in-place change.
     """
 
     def __init__(self, tree: Any, counted: Count) -> None:
@@ -53,33 +48,24 @@ class KeptBatch:
         try:
             self.fresh = refresher(tree, set()) or (lambda: tree)
         except (NotImplementedError, RecursionError):
-            self.fresh = partial(map_leaves, lambda leaf: leaf, tree)
+            self.fresh = partial(deep_refreshed, tree, {id(leaf): leaf for leaf in leaves(tree)})
         self.versions: list[tuple[Any, int]] = []
-        self._samples: list[tuple[np.ndarray[Any, Any], bytes]] = []
         for leaf in leaves(tree):
-            if issubclass(type(leaf), np.ndarray):  # an object may lie about its class
-                flat = leaf.ravel(order="K")
-                if leaf.size and not leaf.dtype.hasobject and np.shares_memory(flat, leaf):
-                    elements = flat[:: max(1, leaf.size // SAMPLED_ELEMENTS)]
-                    self._samples.append((elements, elements.tobytes()))
-                continue
-            try:
+            with suppress(Exception):  # no tensor, one made in inference mode, or anybody's
                 self.versions.append((leaf, leaf._version))  # noqa: SLF001 - it has no public name
-            except Exception:  # noqa: BLE001, S112 - a tensor made in inference mode; or anybody's
-                continue
 
     def has_changed(self) -> bool:
-        """Whether a leaf was changed in place."""
+        """Whether a tensor was changed in place."""
         return any(
             tensor._version != version  # noqa: SLF001 - it has no public name
             for tensor, version in self.versions
-        ) or any(elements.tobytes() != content for elements, content in self._samples)
+        )
 
 
 def refresher(node: Any, met: set[int]) -> Callable[[], Any] | None:
     """A function that returns `node` in fresh containers around the same leaves, each time.
 
-    It does as `map_leaves`, but what to copy is found once. None is for what need not be copied.
+    What to copy is found once. None is for what need not be copied.
     Raises NotImplementedError for a container that is no dict, list, tuple, or object that is made
     of its `__dict__` alone, or that was `met`.
     """
@@ -110,6 +96,15 @@ def refresher(node: Any, met: set[int]) -> Callable[[], Any] | None:
     return fresh
 
 
+def deep_refreshed(tree: Any, same: dict[int, Any]) -> Any:
+    """`tree` in fresh containers, by `copy.deepcopy`; `same` has its leaves, by identity."""
+    with suppress(Exception):  # a class of anybody's fails at it
+        made = copy.deepcopy(tree, same.copy())
+        if type(made) is type(tree):
+            return made
+    return tree
+
+
 def is_made_of_attributes(node: Any) -> bool:
     """Whether a copy of `node` is a new object with its `__dict__`, as of an ordinary dataclass."""
     kind: Any = type(node)
@@ -122,12 +117,10 @@ def is_made_of_attributes(node: Any) -> bool:
 class BatchCache:
     """The batches that replay serves over and over.
 
-    `exhausted` tells that the loader had no more batches than these. Once a step has changed a
-    batch in place, what is served `is_copied`.
+    Once a step has changed a batch in place, what is served `is_copied`.
     """
 
-    def __init__(self, trees: list[Any], counts: list[Count], *, exhausted: bool) -> None:
-        self.exhausted = exhausted
+    def __init__(self, trees: list[Any], counts: list[Count]) -> None:
         self.is_copied = False
         interned = {counted: counted for counted in counts}  # the hot loop compares by identity
         self.kept = [
@@ -137,20 +130,10 @@ class BatchCache:
     def __len__(self) -> int:
         return len(self.kept)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        counts = [kept.count for kept in self.kept]
-        return partial(BatchCache, exhausted=self.exhausted), (self.batches, counts)
-
     @property
     def batches(self) -> list[Any]:
         """The kept batches themselves."""
         return [kept.tree for kept in self.kept]
-
-    @property
-    def nbytes(self) -> int | None:
-        """The size of the kept batches in bytes; None if some are unknown."""
-        sizes = [kept.count[1] for kept in self.kept]
-        return None if UNKNOWN in sizes else sum(sizes)
 
     def unmeasured(self, number: float) -> Iterator[Any]:
         """The first `number` batches (math.inf: without end) of an epoch, as copies.
@@ -173,19 +156,15 @@ def numbers(batches: float) -> Iterator[int]:
     return count() if isinf(batches) else iter(range(int(batches)))
 
 
-class ReplayEpoch:
+class ReplayEpoch(EpochPlan):
     """An epoch of `batches` kept batches (math.inf: without end): see EpochPlan.
 
-    A served batch shares its arrays with the kept one, so a step that works in place would get its
-    own output. Each batch is therefore looked at when the next one is asked for; of arrays, which
-    takes longer, after the first pass one batch in each. From the first change on every batch is a
-    copy, and changed ones are dropped; `note` is told so once.
+    A served batch shares its tensors with the kept one, so a step that works in place would get its
+    own output. Each batch is therefore looked at when the next one is asked for. From the first
+    change on every batch is a copy, and changed ones are dropped; `note` is told so once.
     """
 
-    asked_ns: int | None = None
-
     def __init__(self, cache: BatchCache, batches: float, note: Callable[[str], None]) -> None:
-        self.rest: Iterator[Any] | None = None
         self._cache = cache
         self._note = note
         self._numbers = numbers(batches)
@@ -217,8 +196,7 @@ class ReplayEpoch:
         cache, kept = self._cache, self._cache.kept
         for number in self._numbers:
             try:
-                place = number % len(kept)
-                has_changed = cache.is_copied or place == 0 or number <= len(kept)
+                has_changed = cache.is_copied or number == 0
                 if not has_changed:
                     for tensor, version in self._last.versions:
                         if tensor._version != version:  # noqa: SLF001 - it has no public name
@@ -226,7 +204,7 @@ class ReplayEpoch:
                 if has_changed:
                     batch = self._looked_at(number)
                 else:
-                    self._last = last = kept[place]
+                    self._last = last = kept[number % len(kept)]
                     batch = last.fresh()
             except BaseException:
                 self._numbers = chain([number], self._numbers)  # it is among what is left
@@ -237,7 +215,7 @@ class ReplayEpoch:
     def _looked_at(self, number: int) -> Any:
         """Batch `number`, where a step may have changed one before."""
         cache, kept = self._cache, self._cache.kept
-        if not cache.is_copied and self._finds_change(number):
+        if not cache.is_copied and (number or any(each.has_changed() for each in kept)):
             cache.is_copied = True
             self._note(CHANGED)
             warn(CHANGED)
@@ -246,18 +224,9 @@ class ReplayEpoch:
                 del kept[number % len(kept)]
             self._last = kept[number % len(kept)]
             return clone(self._last.tree)
-        last = kept[number % len(kept)]
         # The first is a copy, so that one stays as it was.
-        self._last = last if number else KeptBatch(clone(last.tree), last.count)
+        self._last = KeptBatch(clone(kept[0].tree), kept[0].count)
         return self._last.fresh()
-
-    def _finds_change(self, number: int) -> bool:
-        kept = self._cache.kept
-        if number == 0:
-            return any(each.has_changed() for each in kept)
-        turn, place = divmod(number, len(kept))
-        is_of_turn = place == 0 and kept[turn % len(kept)].has_changed()
-        return is_of_turn or self._last.has_changed()
 
 
 def fill(
@@ -298,7 +267,7 @@ def fill(
             "the loader gave no batch to keep for replay; if it is an iterator that was read "
             "before, pass a new one, or a callable that returns one"
         )
-    return BatchCache(trees, counts, exhausted=len(trees) < batches)
+    return BatchCache(trees, counts)
 
 
 def _check_can_be_repeated(batch: Any) -> None:

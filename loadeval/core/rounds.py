@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
-
 from loadeval.core.recorder import Span
 from loadeval.data.blocks import (
     INSTRUMENTED_EVERY,
@@ -116,11 +114,10 @@ class Schedule:
         self._planned: list[PlannedBlock] = []  # of the pair that is under way
         self._block: PlannedBlock | None = None
         self.served = self.left = 0
-        # Of the block that is under way, of the last one of each arm, and of the last head.
+        # Of the block that is under way, and of the last one of each arm.
         self._iterations = self._elapsed_ns = 0
         self._last_ns: dict[Arm, float] = {}
-        self._head_ns: dict[Arm, float] = {}
-        self._epochs = self._epoch_began = self._longest_epoch = 0
+        self._epochs = self._epoch_began = 0
         self._has_room = True
         self.whole = self._length_if_short()
 
@@ -180,10 +177,7 @@ class Schedule:
 
     def begin_epoch(self) -> None:
         """An epoch begins."""
-        ended = self.served - self._epoch_began
         self._epochs += 1
-        if ended > self.head:  # no mere look at the first batch
-            self._longest_epoch = max(self._longest_epoch, ended)
         self._epoch_began = self.served
         if self.whole != self._length_if_short():  # it is `fixed` now, or memory has no room
             self._pair += bool(self._block or self._planned)  # a new one begins
@@ -197,22 +191,17 @@ class Schedule:
         """Whether the epoch that begins is to be left out, for steps are slow in the first one."""
         return self.served < min(self.whole, 2)
 
-    @property
-    def longest_warmup(self) -> float:
-        """Half of what an epoch has after its head, so that also short epochs have counted batches.
-
-        Judged by the longest one so far; infinite in the first epoch.
-        """
-        if not self._longest_epoch:
-            return math.inf
-        return (max(self._longest_epoch, self.served - self._epoch_began) - self.head) / 2
-
     def note_head(self, span: Span) -> None:
-        """Until an arm has had a block, its times are those of the real batches of a head."""
-        if span.marks:
-            ends_ns = np.array([*span.marks[2::2], span.asked_ns])
-            self._head_ns["real"] = float(np.median(ends_ns - span.marks[::2]))
-            self._head_ns["ideal"] = float(np.median(ends_ns - span.marks[1::2]))
+        """Until an arm has had a block, its times are those of a head, but for its first batch."""
+        batches, marks = span.served - 1, [*span.marks[2:], span.asked_ns]
+        if batches > 0:
+            steps_ns = sum(marks[2::2]) - sum(marks[1::2])
+            real_ns = marks[-1] - marks[0]
+            self._last_ns = {
+                "real": real_ns / batches,
+                "ideal": steps_ns / batches,
+                **self._last_ns,
+            }
 
     def looks_next(self) -> bool:
         """Whether instruments are read from the start of the next epoch on.
@@ -269,9 +258,7 @@ class Schedule:
         self, pair: int, shortest: dict[Arm, int]
     ) -> tuple[dict[Arm, int], dict[Arm, int]]:
         """Counted batches of a pair's blocks, and their warm-ups, by how long batches took."""
-        each_ns = {
-            arm: max(self._last_ns.get(arm) or self._head_ns.get(arm, 1.0), 1.0) for arm in shortest
-        }
+        each_ns = {arm: max(self._last_ns.get(arm, 0.0), 1.0) for arm in shortest}
         least: dict[Arm, int] = {"real": SMALLEST_BLOCK, "ideal": block_for(self._depth)}
         pairs = self._pairs or 0
         pairs = max(PAIRS, with_instruments(pairs) if self.has_instruments else pairs)

@@ -10,14 +10,14 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from msgspec.structs import replace
 
-from loadeval.data.lines import LARGEST_VALUE, CodeSamples, Event, Readings
+from loadeval.data.lines import LARGEST_VALUE, CodeSamples, Readings
 from loadeval.data.log import RunLog, why
 from loadeval.errors import UNGUARDED, Guard, ProbeError, warn
 
@@ -25,9 +25,6 @@ PAUSE_S = 0.02
 """It is four of the intervals after which threads pass on Python's lock."""
 LONGEST_JOIN_S = 0.1
 """A training waits so long, once, for a thread that does not end, as when a file stalls."""
-GREEN_THREADS = {"gevent.monkey", "eventlet.patcher"}
-"""With these the threads of Python may share one of the system, which is the program's."""
-SIGNALS = signal.valid_signals() if hasattr(signal, "pthread_sigmask") else set()
 
 
 class OwnThread(threading.Thread):
@@ -54,8 +51,7 @@ class OwnThread(threading.Thread):
 
     def run(self) -> None:
         """Do the work."""
-        if SIGNALS and GREEN_THREADS.isdisjoint(sys.modules):
-            signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self._work()
         except Exception as error:  # noqa: BLE001 - for who waits for it
@@ -67,11 +63,11 @@ def is_own() -> bool:
     return isinstance(threading.current_thread(), OwnThread)
 
 
-def within(limit_s: float | None, name: str, work: Callable[[], None]) -> bool:
+def within(limit_s: float, name: str, work: Callable[[], None]) -> bool:
     """Whether `work`, on a thread of its own, ended within `limit_s`; it may go on after that.
 
-    Raises what `work` raised until then. None is no limit. On a thread of ours nothing is waited
-    for: True. Where no thread can be started `work` is done here.
+    Raises what `work` raised until then. On a thread of ours nothing is waited for: True. Where no
+    thread can be started `work` is done here.
     """
     thread = OwnThread(name, work)
     if not thread.begins():
@@ -115,21 +111,20 @@ class BackgroundThreads:
         work: Callable[[], None],
         interval_s: float,
         *,
-        at_once: bool = False,
         at_end: bool = False,
-    ) -> bool:
-        """Call `work` every `interval_s` from now on, unless a thread of that name already runs.
+    ) -> None:
+        """Call `work` now and every `interval_s`, unless a thread of that name already runs.
 
-        With `at_once` also now, with `at_end` also when it is stopped. False where no thread can
-        be started.
+        With `at_end` not now, but also when it is stopped. Nothing is done where no thread can be
+        started.
         """
         if any(thread.name == name for thread, _ in self._running):
-            return True
+            return
         going_on = threading.Lock()  # held until it is stopped; an Event's own lock is Python code
         going_on.acquire()
 
         def repeat() -> None:
-            if at_once:
+            if not at_end:
                 guarded()
             while not going_on.acquire(timeout=interval_s):
                 guarded()
@@ -141,10 +136,8 @@ class BackgroundThreads:
                 work()
 
         thread = OwnThread(name, repeat)
-        if not thread.begins():
-            return False
-        self._running.append((thread, going_on))
-        return True
+        if thread.begins():
+            self._running.append((thread, going_on))
 
     def stop(self) -> None:
         """Stop all threads once their current call returns. One that hangs is left alone."""
@@ -186,7 +179,6 @@ class LogQueue:
         self.log = log
         self._written_bytes = 0 if log is None else log.written_bytes
         self._waiting: deque[bytes] = deque()
-        self._of_pipe: list[bytes] = []  # which cannot be read back
         self._writing = threading.Lock()
         self._moving = threading.RLock()
         self._is_broken = self._is_ended = log is None
@@ -198,9 +190,8 @@ class LogQueue:
     def snapshot(self) -> tuple[int, list[bytes]]:
         """How many bytes of the file can be read back, and the lines behind those."""
         with self._moving:
-            is_readable = self.log is not None and self.log.is_file and not self.log.is_lost
-            texts = [*self._of_pipe, *self._waiting.copy()]
-            return self._written_bytes if is_readable else 0, texts
+            is_lost = self.log is None or self.log.is_lost
+            return 0 if is_lost else self._written_bytes, list(self._waiting.copy())
 
     def write(self, patience_s: float = 0.0) -> bool:
         """Write what waits; False where another thread does so, or hangs in it, for that long."""
@@ -217,7 +208,6 @@ class LogQueue:
                 _stalling.discard(log.path.parent)
                 with self._moving:
                     self._written_bytes = log.written_bytes
-                    self._of_pipe += [] if log.is_file else texts
                     for _ in texts:
                         self._waiting.popleft()
         except OSError as error:
@@ -294,13 +284,6 @@ class Probe(Protocol):
         """Release what `open` acquired."""
 
 
-class Probes(NamedTuple):
-    """Probes, and how often to read them."""
-
-    probes: tuple[Probe, ...]
-    interval_s: float
-
-
 PROBES_THREAD = "loadeval-probes"
 LONGEST_MARK_S = 0.1
 """A training waits no longer at the edge of a block for probes to be read."""
@@ -313,22 +296,27 @@ class MetricsReader:
     The thread, one of `threads`, starts when a reading is due, not with the epoch: a shorter
     epoch has nothing to read, and should not pay for a thread.
 
-    A probe that raises is closed, and a subject for which it returns text is not read again. The
-    readings say why, and an Event does if there were some before. Probes are called on threads of
-    ours alone: one that hangs keeps others from being read, and holds up nothing else.
+    A probe that raises is closed, and a subject for which it returns text is not read again; the
+    readings say why. Probes are called on threads of ours alone: one that hangs keeps others from
+    being read, and holds up nothing else.
     """
 
     def __init__(
-        self, probes: Probes, clock: Callable[[], int], origin_ns: int, threads: BackgroundThreads
+        self,
+        probes: Iterable[Probe],
+        interval_s: float,
+        clock: Callable[[], int],
+        origin_ns: int,
+        threads: BackgroundThreads,
     ) -> None:
-        self._interval_s = probes.interval_s
+        self._interval_s = interval_s
         self._clock, self._origin_ns = clock, origin_ns
         self._threads = threads
         self._due_ns: int | None = None
-        self._waiting = list(probes.probes)
+        self._waiting = list(probes)
         self._open: list[Probe] = []
         self._readings: deque[Reading] = deque()
-        self._notices: deque[Readings | Event | CodeSamples] = deque()
+        self._notices: deque[Readings | CodeSamples] = deque()
         self._ticks = 0
         self._is_paused = self._was_late = False
         self._lock = threading.Lock()
@@ -340,7 +328,7 @@ class MetricsReader:
         if self._due_ns is None:
             self._set_due()
         elif self._clock() >= self._due_ns:
-            self._threads.start(PROBES_THREAD, self.tick, self._interval_s, at_once=True)
+            self._threads.start(PROBES_THREAD, self.tick, self._interval_s)
 
     def _set_due(self) -> None:
         self._due_ns = self._clock() + int(self._interval_s * 1e9)
@@ -390,25 +378,24 @@ class MetricsReader:
         if self._open:
             within(LONGEST_CLOSE_S, PROBES_THREAD, close_all)
 
-    def take(self) -> list[Readings | Event | CodeSamples]:
+    def take(self) -> list[Readings | CodeSamples]:
         """What was read, and what ended, since the last call."""
         # Ends are taken first and returned last, so no reading follows its subject's end.
-        notices = [self._notices.popleft() for _ in range(len(self._notices))]
+        ends = [self._notices.popleft() for _ in range(len(self._notices))]
         tables: dict[tuple[str, str], list[Reading]] = {}
         for _ in range(len(self._readings)):
             reading = self._readings.popleft()
             tables.setdefault(reading[:2], []).append(reading)
-        lines: list[Readings | Event | CodeSamples] = []
+        lines: list[Readings | CodeSamples] = []
         for (probe, subject), rows in tables.items():
             names = dict.fromkeys(name for *_, values in rows for name in values)
             columns = {name: [values.get(name) for *_, values in rows] for name in names}
             lines.append(Readings(probe, subject, [time_ns for _, _, time_ns, _ in rows], columns))
-        return [*lines, *notices]
+        return [*lines, *ends]
 
     def _ask(self, probe: Probe, *, is_edge: bool = False) -> None:
         """Open `probe` if it is not open, and read it if it is due; what it raises ends it."""
         try:
-            name = _text(probe.name)
             if probe not in self._open:
                 probe.open()
                 self._open.append(probe)
@@ -418,39 +405,23 @@ class MetricsReader:
                 now_ns = self._clock() - self._origin_ns
                 for subject, values in quantities.items():
                     if isinstance(values, str):
-                        self._ended(name, _text(subject), values)
+                        self._notices.append(Readings(probe.name, subject, [], {}, values))
                     elif isinstance(values, CodeSamples):
                         self._notices.append(replace(values, time_ns=now_ns))
                     else:
-                        row = {_text(each): _number(value) for each, value in values.items()}
-                        self._readings.append((name, _text(subject), now_ns, row))
+                        row = {each: _number(value) for each, value in values.items()}
+                        self._readings.append((probe.name, subject, now_ns, row))
         except BaseException as error:  # noqa: BLE001 - on a thread of ours it would end only that
             kind = "" if isinstance(error, ProbeError) else f"{type(error).__name__}: "
-            name, reason = str(getattr(probe, "name", type(probe).__name__)), f"{kind}{error}"
+            self._notices.append(Readings(probe.name, "", [], {}, f"{kind}{error}"))
             if probe in self._open:
                 self._open.remove(probe)
-                self._ended(name, "", reason)
                 _close(probe)
-            else:
-                self._notices.append(Readings(name, "", [], {}, reason))
-
-    def _ended(self, probe: str, subject: str, reason: str) -> None:
-        now_ns = self._clock() - self._origin_ns
-        what = subject or f"the {probe}"
-        self._notices.append(Readings(probe, subject, [], {}, reason))
-        self._notices.append(Event(now_ns, f"readings of {what} ended: {reason}"))
 
 
 def _close(probe: Probe) -> None:
     with suppress(BaseException):  # a probe may not keep others open
         probe.close()
-
-
-def _text(name: object) -> str:
-    """`name`. Raises TypeError for what would be no name in a log."""
-    if not isinstance(name, str):
-        raise TypeError(f"{name!r} is a name, where text was expected")
-    return name
 
 
 def _number(value: float | None) -> float | None:

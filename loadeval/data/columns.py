@@ -29,9 +29,6 @@ class Columns:
         self._arrays = {name: np.asarray(values).view() for name, values in arrays.items()}
         for column in self._arrays.values():
             column.setflags(write=False)
-        lengths = {name: len(column) for name, column in self._arrays.items()}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"columns of equal length were expected, not {lengths}")
 
     @property
     def names(self) -> list[str]:

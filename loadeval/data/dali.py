@@ -53,10 +53,10 @@ def run_of_dali(path: Path) -> Run:
     count, left_ns = len(wait_ns), round(metrics.total_time * SECOND_NS) - sum(wait_ns)
     step_ns: list[int | None] | None = None
     if is_whole := metrics.total_time > 0 and left_ns >= 0:
-        step_ns = [(left_ns + rest) // count for rest in reversed(range(count))]
+        step_ns = [left_ns // count for _ in wait_ns]
     arm, cache = ARMS[0], None
     if metrics.mode == "replay":
-        arm, cache = ARMS[1], CacheInfo(metrics.cached_batches, None, None)
+        arm, cache = ARMS[1], CacheInfo(metrics.cached_batches)
     loader = LoaderInfo(backend=NOT_RECORDED, adapter="DALI's LoaderEvaluator")
     return Run(
         Header(

@@ -62,9 +62,7 @@ def _known(read: Callable[[], Fact]) -> Fact | None:
 
 def cpus_usable() -> int | None:
     """How many CPUs this process may run on."""
-    # macOS and Windows have no affinity call.
-    cpus = _known(lambda: len(os.sched_getaffinity(0)))
-    return os.cpu_count() if cpus is None else cpus
+    return _known(lambda: len(os.sched_getaffinity(0))) or os.cpu_count()
 
 
 CPUS_AT_START = getattr(sys.modules.get("loadeval_inject"), "CPUS_AT_START", None) or cpus_usable()

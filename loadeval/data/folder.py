@@ -26,16 +26,12 @@ class LoaderRecord(msgspec.Struct, frozen=True):
     """One loader of a process.
 
     `log` is the name of its run log. `has_gradients` tells whether gradients were on when an epoch
-    was asked for, None before that; `epochs` were. `optimizer_steps` counts those between its
-    batches.
+    was asked for; `epochs` were. `optimizer_steps` counts those between its batches.
     """
 
     log: str
     role: Role
-    mode: str
-    loader: str
-    dataset: str | None
-    has_gradients: bool | None
+    has_gradients: bool
     epochs: int
     optimizer_steps: int
 
@@ -46,7 +42,6 @@ class ProcessRecord(msgspec.Struct, frozen=True):
     name: str
     rank: int
     pid: int
-    host: str
     ended: bool
     loaders: tuple[LoaderRecord, ...] = ()
 
@@ -55,7 +50,7 @@ class ProcessRecord(msgspec.Struct, frozen=True):
         """The training loader: the one with most optimizer steps, or with gradients; the first."""
         return max(
             self.loaders,
-            key=lambda loader: (loader.optimizer_steps, loader.has_gradients is not False),
+            key=lambda loader: (loader.optimizer_steps, loader.has_gradients),
             default=None,
         )
 

@@ -6,7 +6,6 @@ Times are whole nanoseconds since the run's start, or durations. None is "not kn
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
@@ -26,7 +25,6 @@ EventKind = Literal[
     "failed backend",
     "error read on",
     "stages missing",
-    "worker died",
     "within a step",
     "read in a thread",
     "optimizer",
@@ -87,9 +85,8 @@ class LoaderInfo:
         setting_names: the user's names of settings, by loadeval's: `num_workers` (processes or
             threads), `prefetch_factor` (batches ready for each worker), `prefetch_depth` (batches
             ready altogether), `persistent_workers`, `pin_memory`, `concurrency` (items that one
-            operator works on at once), `num_shards` (what makes more shards of a dataset).
+            operator works on at once).
         shards: the shards of its dataset, each of which one worker reads.
-        dataset_objects: in older logs only, as `dataset_object_bytes`.
         overrides: the settings that `loadeval run --set` gave it, by the user's names.
         made_at: the line of the program that made it, "train.py:48".
     """
@@ -112,19 +109,15 @@ class LoaderInfo:
     made_by: str | None = None
     setting_names: Mapping[str, str] | None = None
     shards: Count | None = None
-    dataset_objects: Count | None = None
-    dataset_object_bytes: Count | None = None
     overrides: Mapping[str, Any] | None = None
     made_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CacheInfo:
-    """What replay keeps: how many batches, their bytes, how long filling took; None: not known."""
+    """What replay keeps: how many batches."""
 
     batches: Count
-    nbytes: Count | None
-    fill_ns: Count | None
 
 
 class Header(_Line, frozen=True, kw_only=True, tag="header", omit_defaults=False):
@@ -251,7 +244,6 @@ class StageTimes(_Line, frozen=True, tag="stages"):
         run_queue_ns: time in which the thread was runnable and no CPU was free.
         read_bytes: bytes read by system calls.
         disk_bytes: of these, from the disk.
-        major_faults: in older logs only.
         minor_faults: page faults that needed no disk.
         system_ns: the part of `cpu_ns` in the kernel; some systems count in milliseconds.
         private_bytes: memory of the worker alone, read at its start and then ever less often.
@@ -295,7 +287,6 @@ class StageTimes(_Line, frozen=True, tag="stages"):
     run_queue_ns: Gaps = None
     read_bytes: Gaps = None
     disk_bytes: Gaps = None
-    major_faults: Gaps = None
     minor_faults: Gaps = None
     system_ns: Gaps = None
     private_bytes: Gaps = None
@@ -395,8 +386,7 @@ class OperatorTimes(_Line, frozen=True, tag="operator"):
         run_ns: of that, in a thread or process; None also if it has an executor of its own.
         cpu_ns: of that, on a CPU.
         concurrency: tasks that it may work on at once.
-        queue_items: items put into the queue behind it.
-        queue_occupied_ns: how long that queue held something.
+        queue_occupied_ns: how long the queue behind it held something.
         queue_blocked_ns: how long tasks waited for room in that queue; of the last operator, how
             long the pipeline rested.
     """
@@ -413,7 +403,6 @@ class OperatorTimes(_Line, frozen=True, tag="operator"):
     run_ns: Count | None = None
     cpu_ns: Count | None = None
     concurrency: Count | None = None
-    queue_items: Count | None = None
     queue_occupied_ns: Count | None = None
     queue_blocked_ns: Count | None = None
 
@@ -471,11 +460,11 @@ class Padding(_Line, frozen=True, tag="padding"):
 class Event(_Line, frozen=True, tag="event"):
     """Something that happened during a run and bears on what its numbers mean, as a sentence.
 
-    Of a "failed backend" it is the loader's error. "error read on": the loader raised, and was
-    asked for another batch. "stages missing": why stages are not known. "within a step": what the
-    step did besides training, which no figure has. "read in a thread": not the main thread reads
-    the loader, without workers. "optimizer": the first says that optimizers are watched, the second
-    that one made its first step. "worker died" is in older logs only.
+    Of a "failed backend" it is the loader's error. "stages missing": why stages are not known.
+    "within a step": what the step did besides training, which no figure has. "read in a thread":
+    not the main thread reads the loader, without workers. "optimizer": the first says that
+    optimizers are watched, the second that one made its first step. "error read on" and "worker
+    died" are in older logs only.
     """
 
     time_ns: Count
@@ -520,8 +509,7 @@ def encode(line: Line) -> bytes:
         # Python has surrogates in names of files that are not UTF-8, and JSON has none alone.
         fields = msgspec.to_builtins(line, enc_hook=np.generic.item)
         text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-        text = re.sub(r"[\ud800-\udfff]", lambda half: rf"\\u{ord(half[0]):x}", text)
-        return text.encode() + b"\n"
+        return text.encode(errors="replace") + b"\n"
 
 
 def decode(text: bytes | msgspec.Raw) -> Line:

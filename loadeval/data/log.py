@@ -6,6 +6,7 @@ Read are also metrics files, which hold a log, and the JSON that DALI's LoaderEv
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from collections import defaultdict
@@ -43,13 +44,10 @@ LONGEST_LINE_BYTES = 100_000_000
 # Writing
 
 STDERR = 2
-REMOVED = "it was removed"
-WHY = {
-    errno.ENXIO: "it is a pipe that nobody reads",
-    errno.EBADF: "the program closed its file descriptor",
-}
+LOST = "it was removed or cut off, or another program writes to it"
+WHY = {errno.EBADF: "the program closed its file descriptor"}
 # Without O_NONBLOCK a pipe waits for its reader.
-FLAGS = sum(getattr(os, name, 0) for name in ("O_CREAT", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
+FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class RunLog:
@@ -57,10 +55,9 @@ class RunLog:
 
     Nothing is buffered in the process, so a killed process loses nothing that was written. Only
     the process that made it writes: a forked child's lines go nowhere. `written_bytes` are those
-    of the lines that the system has taken. `is_file` tells whether it can be read back, which a
-    pipe cannot; `is_lost` whether it was removed or cut off, which `append` finds; `is_overwritten`
-    whether another run of this process has its place. Raises RunLogError when the file exists
-    already or cannot be written.
+    of the lines that the system has taken. `is_lost` tells whether it was removed or cut off, which
+    `append` finds; `is_overwritten` whether another run of this process has its place. Raises
+    RunLogError when the file exists already, cannot be written, or cannot be read back, as a pipe.
     """
 
     def __init__(
@@ -91,23 +88,18 @@ class RunLog:
         self.path = self.path.absolute()
 
     def _open(self, how: int) -> None:
-        file = os.open(self.path, os.O_WRONLY | how | FLAGS, 0o666)
-        low: list[int] = []
-        while file <= STDERR:  # the program has closed these, and others still write there
-            low.append(file)
-            file = os.dup(file)
-        for number in low:
-            os.close(number)
-        with suppress(AttributeError, OSError):  # Windows has no such files
-            os.set_blocking(file, True)
+        file = os.open(self.path, how | FLAGS, 0o666)
+        if file <= STDERR:  # the program has closed that, and others still write there
+            low, file = file, fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, STDERR + 1)
+            os.close(low)
         state = os.fstat(file)
         self._file, self._identity = file, _identity(state)
-        self.is_file = stat.S_ISREG(state.st_mode)
+        if not stat.S_ISREG(state.st_mode):
+            raise OSError(errno.EINVAL, "it is no file")
         self._had_name = state.st_nlink > 0
-        if self.is_file:
-            if earlier := _written.get(self._identity):
-                earlier.is_overwritten = earlier.is_lost = True
-            _written[self._identity] = self
+        if earlier := _written.get(self._identity):
+            earlier.is_overwritten = earlier.is_lost = True
+        _written[self._identity] = self
 
     def append(self, text: bytes) -> None:
         """Append the text of whole lines.
@@ -125,14 +117,12 @@ class RunLog:
         if _identity(state) != self._identity:
             self._file = None  # it is the program's now
             raise OSError(errno.EBADF, WHY[errno.EBADF])
-        if self.is_file:
-            # Some file systems tell neither names nor the size of what is being written.
-            is_removed = self._had_name and not state.st_nlink
-            is_changed = not self._seen_bytes <= state.st_size <= self.written_bytes
-            self.is_lost = is_removed or is_changed
-            if self.is_lost:
-                changed = "it was cut off, or another program writes to it"
-                raise OSError(errno.ENODATA, REMOVED if is_removed else changed)
+        # Some file systems tell neither names nor the size of what is being written.
+        is_there = state.st_nlink > 0 or not self._had_name
+        is_ours = self._seen_bytes <= state.st_size <= self.written_bytes
+        self.is_lost = not (is_there and is_ours)
+        if self.is_lost:
+            raise OSError(errno.ENODATA, LOST)
         rest = memoryview(text)
         while rest:
             rest = rest[os.write(self._file, rest) :]
@@ -230,7 +220,6 @@ class LogReader:
         self.path = path
         self._lines = defaultdict[type[lines.Line], list[Any]](list)
         self._steps = [steps_of([])]
-        self._over: set[int] = set()
         self._number = 0
         self._left_out: list[str] = []
 
@@ -240,7 +229,7 @@ class LogReader:
         for text in texts:
             self._number += 1
             try:
-                line = self._checked(text)
+                line = self._decoded(text)
             except RunLogError as error:
                 if not self._lines[lines.Header]:
                     raise RunLogError(f"{self.path}, line 1 {error}; {ASK_FOR_A_LOG}") from None
@@ -254,17 +243,10 @@ class LogReader:
                 self._lines[type(line)].append(line)
         self._steps.append(steps_of(blocks))
 
-    def _checked(self, text: bytes) -> lines.Line:
+    def _decoded(self, text: bytes) -> lines.Line:
         line = lines.decode(text)
-        if self._lines[lines.RunEnd]:
-            raise RunLogError("comes after the end line")
         if isinstance(line, lines.Header) is bool(self._lines[lines.Header]):
             raise RunLogError("is out of order: one header was expected, before everything else")
-        of_epochs = lines.Block | lines.EpochEnd | lines.Prefetch | lines.Window
-        if isinstance(line, of_epochs) and line.epoch in self._over:
-            raise RunLogError(f"is of epoch {line.epoch}, which had ended before")
-        if isinstance(line, lines.EpochEnd):
-            self._over.add(line.epoch)
         return line
 
     def run(self) -> Run:
@@ -297,7 +279,8 @@ class LogReader:
                 readings[key] = table.take(~earlier)
         # Between two epochs of a live run no line is missing.
         is_closed, ends = bool(by_type[lines.RunEnd]), tuple(by_type[lines.EpochEnd])
-        if not is_closed and (not ends or set(np.unique(steps.epoch).tolist()) - self._over):
+        over = {end.epoch for end in ends}
+        if not is_closed and (not ends or set(np.unique(steps.epoch).tolist()) - over):
             notes.append(NO_END)
         return Run(
             header=by_type[lines.Header][0],

@@ -31,8 +31,6 @@ PATH = re.compile(r"""(?<!\w)'[^']+'|"[^"]+"|(?<![~\w.-])(?:\w+:)?[~\w.-]*[/\\][
 """It finds paths, and whatever is quoted, which may be a path with blanks."""
 PLACE = re.compile(r"\A(.*):(\d+)(?= |\Z)", re.DOTALL)
 """It finds the file and the line of FILE:LINE FUNCTION; names of files may have colons too."""
-READ_ON = re.compile(r"(.*? raised )(.*)(, and was read on)", re.DOTALL)
-"""It finds the exception in the message of an event "error read on"."""
 TORCHS_OWN = ("torch/", "_utils/", "data/dataloader.py", "multiprocessing/")
 """Places in torch's own code begin so, and nobody makes them faster."""
 
@@ -42,11 +40,9 @@ def run_salt() -> str:
     return os.environ.get(SALT) or secrets.token_hex(16)
 
 
-def share_salt() -> bool:
-    """Give a salt to all runs of this process and of those that it starts; whether it had none."""
-    had_none = SALT not in os.environ
+def share_salt() -> None:
+    """Give a salt to all runs of this process and of those that it starts, unless it has one."""
     os.environ.setdefault(SALT, secrets.token_hex(16))
-    return had_none
 
 
 def placeholder(kind: str, text: str, salt: str) -> str:
@@ -60,7 +56,7 @@ def is_hidden(host: object) -> bool:
     return isinstance(host, str) and HOST_PLACEHOLDER.fullmatch(host) is not None
 
 
-def redacted(line: Line, salt: str) -> Line:  # noqa: C901, PLR0911 - one for each line
+def redacted(line: Line, salt: str) -> Line:  # noqa: PLR0911 - one for each line
     """`line` with placeholders. The name of the run stays."""
     match line:
         case Header(environment=environment, loader=loader):
@@ -73,8 +69,6 @@ def redacted(line: Line, salt: str) -> Line:  # noqa: C901, PLR0911 - one for ea
             return replace(line, error=_error(error, salt))
         case Event(message=error, kind="failed backend"):
             return replace(line, message=_error(error, salt))
-        case Event(message=text, kind="error read on") if found := READ_ON.fullmatch(text):
-            return replace(line, message=f"{found[1]}{_error(found[2], salt)}{found[3]}")
         case Event(message=text):
             return replace(line, message=_sentence(text, salt))
         case Readings(missing=str(why)):

@@ -106,27 +106,16 @@ class Run:
 
         steps = rows_within(self.steps, "request_ns")
         stages = rows_within(self.stages, "requested_ns")
-        pairs = set(steps.pair.tolist())
         asked_ns = self.steps.request_ns
-        rest = self.steps.take((asked_ns < begin_ns) | (end_ns <= asked_ns))
-        cut = set(zip(rest.pair.tolist(), rest.epoch.tolist(), rest.arm.tolist(), strict=True))
+        cut = self.steps.pair[(asked_ns < begin_ns) | (end_ns <= asked_ns)]
+        pairs = set(steps.pair.tolist()) - set(cut.tolist())
         return replace(
             self,
             steps=steps,
             ends=tuple(end for end in self.ends if within(end.request_ns)),
             events=tuple(event for event in self.events if within(event.time_ns)),
-            prefetches=tuple(
-                prefetch
-                for prefetch in self.prefetches
-                if prefetch.pair in pairs
-                and (prefetch.began_ns is None or within(prefetch.began_ns))
-            ),
-            windows=tuple(
-                window
-                for window in self.windows
-                if window.pair in pairs
-                and (window.pair, window.epoch, ARMS.index(window.arm)) not in cut
-            ),
+            prefetches=tuple(each for each in self.prefetches if each.pair in pairs),
+            windows=tuple(each for each in self.windows if each.pair in pairs),
             readings={key: rows_within(table, "time_ns") for key, table in self.readings.items()},
             stages=stages,
             transforms={name: of_batches(table, stages) for name, table in self.transforms.items()},

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from itertools import count
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ TIMES_IN_AN_EPOCH = 4
 
 def run_demo(
     log_file: Path,
-    stepped: Callable[[int, int], object] = lambda _done, _total: None,
     *,
     device: str = "cpu",
     photographs: int = PHOTOGRAPHS,
@@ -36,8 +34,8 @@ def run_demo(
 ) -> None:
     """Train in alternate mode, on "cpu" or "cuda", on JPEGs that are made beside the run log.
 
-    `stepped` is called with how many batches are trained on, and the total; `settings` are those
-    of the DataLoader. Raises UsageError if torch has no such device, or a file cannot be written.
+    `settings` are those of the DataLoader. Raises UsageError if torch has no such device, or a file
+    cannot be written.
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError(
@@ -60,9 +58,8 @@ def run_demo(
         with LoaderEvaluator(
             training.dataloader, "alternate", log_file=log_file, overwrite=True, unit="images"
         ) as evaluator:
-            total, steps = epochs * len(evaluator), count(1)
             for _ in range(epochs):
-                training.train_one_epoch(evaluator, lambda: stepped(next(steps), total))
+                training.train_one_epoch(evaluator)
     finally:
         torch.set_num_threads(threads)
         log.setLevel(level)
@@ -116,15 +113,14 @@ class DemoTraining:
             Photographs(paths), BATCH_SIZE, **options
         )
 
-    def train_one_epoch(self, batches: Iterable[Any], stepped: Callable[[], object]) -> None:
-        """Train on `batches`, calling `stepped` after each."""
+    def train_one_epoch(self, batches: Iterable[Any]) -> None:
+        """Train on `batches`."""
         for batch in batches:
             images, labels = (part.to(self.device, non_blocking=True) for part in batch)
             loss = nn.CrossEntropyLoss()(self.model(images / 255), labels)
             self.optimiser.zero_grad()
             loss.backward()
             self.optimiser.step()
-            stepped()
 
 
 def small_network(classes: int) -> nn.Module:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import combinations
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from loadeval.data.run import NOT_RECORDED, Run
 from loadeval.estimate.gap import arms_of, gap, means_of, samples_known, throughput
 from loadeval.estimate.stats import Estimate, Tables, jackknife
 from loadeval.estimate.steady import pairs_that_count
-from loadeval.estimate.verdict import FEWEST_BATCHES, Outcome, gate
+from loadeval.estimate.verdict import FEWEST_BATCHES, gate
 
 BATCHES = "batches"
 LEAST_CHANGE = 0.02
@@ -33,20 +32,12 @@ Twice the default of Criterion.rs, whose benchmarks do less with the machine tha
 EQUAL_WITHIN = 0.10
 """Nothing is concluded from a wider interval of the time lost either."""
 BY_BATCH = "batches are compared as if equally large"
-MACHINE_FACTS = ("host", "cpus_usable")
-"""What tells machines apart."""
 NOT_SETTINGS = {"adapter", "made_by", "made_at", "setting_names", "overrides", "ready_batches"}
-NOT_SETTINGS |= {"dataset_objects", "dataset_object_bytes"}
 """What is known of a loader and nobody sets."""
 ENVIRONMENT_FACTS = ("host", "platform", "cpus", "cpus_usable", "omp_num_threads", "world_size")
-TOLD_BY_FACTS = {
-    *("num_workers", "prefetch_factor", "prefetch_depth", "batch_size", "pin_memory"),
-    *("persistent_workers", "in_order"),
-}
-"""Settings that show in the loader's facts, whoever chose them."""
 
 Pace = Literal["slower", "faster", "equal", "undecided"]
-What = Literal["loader", "versions", "machine", "measurement"]
+What = Literal["loader", "versions", "machine"]
 Kind = Literal["one run", "real and ideal", "before and after", "backends"]
 
 
@@ -84,11 +75,9 @@ def unit_of(runs: Sequence[Run]) -> str:
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:
-    """The runs' names, or their paths where names are not different; numbered at worst."""
-    for names in ([run.header.name for run in runs], [str(run.path) for run in runs]):
-        if len(set(names)) == len(names):
-            return names
-    return [f"{run.header.name} ({number})" for number, run in enumerate(runs, start=1)]
+    """The runs' names, or their paths where names are not different."""
+    names = [run.header.name for run in runs]
+    return names if len(set(names)) == len(names) else [str(run.path) for run in runs]
 
 
 class Difference(NamedTuple):
@@ -100,14 +89,15 @@ class Difference(NamedTuple):
 
 
 def differences(backends: Mapping[str, Run]) -> list[Difference]:
-    """Between every two backends that were measured, the fastest first."""
+    """Between the fastest backend and each other that was measured, the faster first."""
     by_sample = unit_of(list(backends.values())) != BATCHES
     rates = {name: throughput(gap(run), by_sample).get("real") for name, run in backends.items()}
     known = {name: rate for name, rate in rates.items() if rate is not None}
+    names = sorted(known, key=lambda name: -known[name].value)
     found = []
-    for one, other in combinations(sorted(known, key=lambda name: -known[name].value), 2):
-        ratio = _in_rounds(backends[one], backends[other], by_sample)
-        found.append(Difference(one, other, ratio or known[one] / known[other]))
+    for other in names[1:]:
+        ratio = _in_rounds(backends[names[0]], backends[other], by_sample)
+        found.append(Difference(names[0], other, ratio or known[names[0]] / known[other]))
     return found
 
 
@@ -138,11 +128,6 @@ def _in_rounds(run: Run, other: Run, by_sample: bool) -> Estimate | None:
 def about_backends(backends: Mapping[str, Run]) -> Iterator[str]:
     """What makes backends less comparable, the weightiest first."""
     runs = list(backends.values())
-    for fact in MACHINE_FACTS:
-        values = {str(value) for run in runs if (value := run.header.environment.get(fact))}
-        if len(values) > 1:
-            name, each = fact.replace("_", " "), ", ".join(sorted(values))
-            yield f"The runs are from different machines: {name} {each}."
     if len(runs) > 1 and not took_turns(runs):
         yield (
             "The runs are separate: machine drift between them counts as a difference between "
@@ -150,8 +135,6 @@ def about_backends(backends: Mapping[str, Run]) -> Iterator[str]:
         )
     if runs and unit_of(runs) == BATCHES:
         yield f"Samples are not known in all runs: {BY_BATCH}."
-    if (count := len(runs) * (len(runs) - 1) // 2) > 1:
-        yield f"The 95% CIs of the {count} differences are not corrected for multiple comparisons."
 
 
 # Before and after
@@ -201,7 +184,7 @@ class BeforeAfter(NamedTuple):
     changes: tuple[Changed, ...]
     cautions: tuple[str, ...]
 
-    def gate(self, bound: float) -> tuple[Outcome, str]:
+    def gate(self, bound: float) -> tuple[bool | None, str]:
         """Whether throughput is more than `bound`, between 0 and 1, under the earlier one's."""
         slower, objection = None if self.judged is None else 1 - self.judged, self.objection
         if objection:
@@ -253,9 +236,6 @@ def before_after(before: Run, now: Run) -> BeforeAfter:
     }
     changes = tuple(changes_between(before, now))
     cautions = {
-        "The runs are from different machines, whose difference counts as one of the runs.": any(
-            change.what == "machine" and change.name in MACHINE_FACTS for change in changes
-        ),
         f"Samples are not known in both runs: {BY_BATCH}.": unit == BATCHES,
         "Epoch starts are not judged: that takes two epochs or more in each run, whose starts "
         "differ little.": of_steady,
@@ -293,9 +273,7 @@ def _pace_of(judged: Estimate | None) -> Pace:
 
 def changes_between(before: Run, now: Run) -> Iterator[Changed]:
     """What differs; what is not known of one of the two is no difference."""
-    chosen = {**(before.loader.overrides or {}), **(now.loader.overrides or {})}.keys()
-    own = [name for name in chosen if name not in TOLD_BY_FACTS]
-    earlier, later = _facts(before, own), _facts(now, own)
+    earlier, later = _facts(before), _facts(now)
     for what, facts in earlier.items():
         for name, value in facts.items():
             then = value, later[what].get(name)
@@ -304,19 +282,16 @@ def changes_between(before: Run, now: Run) -> Iterator[Changed]:
                 yield Changed(what, name, *then)
 
 
-def _facts(run: Run, overrides: Sequence[str]) -> dict[What, dict[str, Any]]:
-    """What is known of a run, of each kind; of settings that it has not, that the program chose."""
-    header, environment, given = run.header, run.header.environment, run.loader.overrides or {}
+def _facts(run: Run) -> dict[What, dict[str, Any]]:
+    """What is known of a run, of each kind."""
+    environment = run.header.environment
+    loader = {name: each for name, each in asdict(run.loader).items() if name not in NOT_SETTINGS}
     packages = environment.get("packages")
     return {
-        "loader": {
-            **{name: fact for name, fact in asdict(run.loader).items() if name not in NOT_SETTINGS},
-            **{name: given.get(name, "the program's") for name in overrides},
-        },
+        "loader": loader,
         "versions": {
             "python": environment.get("python"),
             **(packages if isinstance(packages, Mapping) else {}),
         },
         "machine": {name: environment.get(name) for name in ENVIRONMENT_FACTS},
-        "measurement": {"mode": header.mode, "warmup": header.warmup, **header.settings},
     }

@@ -6,18 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from loadeval.data.run import Run
-from loadeval.estimate.before_after import BY_BATCH, MACHINE_FACTS, changes_between
-from loadeval.estimate.cpus import workers_cpus
-from loadeval.estimate.gap import Gap, arms_of, samples_known
+from loadeval.estimate.before_after import BATCHES, BY_BATCH, changes_between, unit_of
+from loadeval.estimate.gap import Gap
 from loadeval.estimate.metrics import quantities
-from loadeval.estimate.steady import WITHIN_STEP, steps_left_out
 from loadeval.estimate.verdict import busy_in_ideal, rare_stalls
-from loadeval.words import duration, share
+from loadeval.words import share
 
 LEAST_STARTS_SHARE = 0.02
 """Where an epoch's start and end add less than this share, it hardly matters that they vary."""
-REPLAYED_FACTS = ("backend", "batch_size", "device", "pinned", "length")
-"""What replay leaves as it is; its workers are stopped, so their number does not matter."""
+TOLD_FACTS = ("backend", "batch_size", "device", "pinned", "length", "host", "cpus_usable")
+"""What a replay has as its log; its workers are stopped, so their number does not matter."""
 MOVES = "the next run may differ by more than the 95% CI"
 LIMITED = (
     (
@@ -72,36 +70,17 @@ def cautions(gap: Gap, run: Run, ideal: Run | None = None) -> Iterator[str]:
             f"Only one epoch start was seen, {share(starts_share)} of the time: the 95% CI leaves "
             "out how much epoch starts differ. Run two epochs or more."
         )
-    left_out = steps_left_out(run)
-    if len(left_out):
-        what = dict.fromkeys(event.message for event in run.events if event.kind == WITHIN_STEP)
-        mean_ns = float(run.steps.step_ns[left_out].mean())
-        yield (
-            f"Steps left out: {len(left_out):,}, of {duration(mean_ns)} on average, in which "
-            f"{', '.join(what)}."
-        )
 
 
 def not_measured(gap: Gap, run: Run) -> Iterator[str]:
     """What was not measured, and why."""
-    loader = run.loader
-    if gap.pairs is not None:
-        if not any(prefetch.timed for prefetch in run.prefetches) and not gap.of_epochs:
-            ready = "all prefetched batches were ready ahead of time"
-            why = ready if run.prefetches else "no batches were prefetched"
-            yield f"The loader alone was not timed: {why}."
-        if gap.pairs and loader.workers != 0 and workers_cpus(run, "ideal") is None:
-            yield (
-                "The workers' CPU time in the ideal blocks could not be read: they may not have "
-                "been idle."
-            )
-        if gap.real_batches and gap.samples_per_batch is None:
-            yield f"Samples are not known for every batch: {BY_BATCH}."
-        if gap.pairs and loader.prefetch_depth is None:
-            yield (
-                "The loader's prefetch depth is not known: if it prefetches, real blocks begin "
-                "with a queue that ideal blocks have filled, and more time is lost than reported."
-            )
+    if gap.pairs and gap.samples_per_batch is None:
+        yield f"Samples are not known for every batch: {BY_BATCH}."
+    if gap.pairs and run.loader.prefetch_depth is None:
+        yield (
+            "The loader's prefetch depth is not known: if it prefetches, real blocks begin with a "
+            "queue that ideal blocks have filled, and more time is lost than reported."
+        )
     if gap.speedup is not None and gap.starts is None:
         yield (
             "Epoch starts are not part of the result: none was seen, or the length of an epoch is "
@@ -110,22 +89,14 @@ def not_measured(gap: Gap, run: Run) -> Iterator[str]:
 
 
 def _about_two_runs(real: Run, ideal: Run) -> Iterator[str]:
-    changes = list(changes_between(real, ideal))
-    for says, what, names in (
-        ("are from different machines", "machine", MACHINE_FACTS),
-        ("used different loaders", "loader", REPLAYED_FACTS),
-    ):
-        for change in changes:
-            if change.what == what and change.name in names:
-                yield (
-                    f"The two runs {says}: {change.name.replace('_', ' ')} {change.before} "
-                    f"(real), {change.now} (ideal)."
-                )
-    units = real.header.unit, ideal.header.unit
-    if units[0] != units[1]:
-        yield f"The runs count {units[0]} and {units[1]}: {BY_BATCH}."
-    elif not all(samples_known(arm) for run in (real, ideal) for arm in arms_of(run).values()):
-        yield f"Samples are unknown in at least one of the runs: {BY_BATCH}."
+    for change in changes_between(real, ideal):
+        if change.name in TOLD_FACTS:
+            yield (
+                f"The two runs differ: {change.name.replace('_', ' ')} {change.before} (real), "
+                f"{change.now} (ideal)."
+            )
+    if unit_of([real, ideal]) == BATCHES:
+        yield f"Samples are not known in both runs: {BY_BATCH}."
     yield (
         "The runs are separate: machine drift between them counts as a loading difference, and the "
         "95% CI does not cover it."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from loadeval.data.blocks import whole_epochs
-from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.columns import UNKNOWN, Column, Columns
 from loadeval.data.run import ARMS, SECOND_NS, Run
 from loadeval.estimate.steady import (
     closed_steps,
@@ -22,8 +22,8 @@ OUTLIER_TIMES_MEDIAN, FEWEST_FOR_OUTLIERS = 2, 20
 """An iteration is an outlier over so many times the median, which takes so many of them."""
 
 
-def first_waits(run: Run) -> Columns:
-    """The `epoch` and `wait_ns` of each epoch start: of the first batch, the loader's own.
+def first_waits(run: Run) -> Column:
+    """The wait of each epoch start: that for the first batch, the loader's own.
 
     A replayed run has nothing but kept batches, and its first waits are told as they are. An
     epoch whose first batch was ready when the loader was wrapped has no epoch start to tell.
@@ -32,7 +32,7 @@ def first_waits(run: Run) -> Columns:
     first = (steps.batch == 0) & ((steps.epoch > 0) | (not run.loader.ready_batches))
     if run.header.mode == "alternate":
         first &= steps.arm == ARMS.index("real")
-    return Columns({"epoch": steps.epoch[first], "wait_ns": steps.wait_ns[first]})
+    return np.asarray(steps.wait_ns[first])
 
 
 def ends_ns(run: Run) -> dict[int, int | None]:
@@ -106,17 +106,14 @@ def epochs(run: Run) -> Columns:
 
 
 def workers_started(run: Run) -> int | None:
-    """How many worker processes the run started; None where the loader's are not known.
+    """How many worker processes the run started; None where the loader has none that are known.
 
     Workers that stay alive are started once, others in each epoch.
     """
-    loader, seen = run.loader, len(run.worker_starts)
-    if loader.workers is None:
-        return None
-    if loader.workers and loader.start_method is None:
-        return seen or None  # they may be threads
-    times = 1 if loader.persistent_workers else len(epoch_lengths(run))
-    return max(loader.workers * times, seen)
+    loader = run.loader
+    if loader.workers is None or loader.start_method is None:  # they may be threads
+        return len(run.worker_starts) or None
+    return loader.workers * (1 if loader.persistent_workers else len(epoch_lengths(run)))
 
 
 @once_per_run

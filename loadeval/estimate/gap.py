@@ -45,9 +45,9 @@ class Gap:
     alone would have to be; None for one that loads nothing while a step runs.
 
     What was not measured is None. Of a log by itself `waiting` is all of the wait, and nothing is
-    ideal. `pairs` is None unless the run alternated; `of_epochs` tells whether its blocks are whole
-    epochs, `epochs` how many were seen to start. `samples_per_batch` is None where arms are
-    compared by batch. `gpu_idle` is how long the device had no work in the wait for a real batch.
+    ideal. `pairs` is None unless the run alternated; `epochs` is how many were seen to start.
+    `samples_per_batch` is None where arms are compared by batch. `gpu_idle` is how long the device
+    had no work in the wait for a real batch.
     """
 
     real: Estimate | None
@@ -69,7 +69,6 @@ class Gap:
     real_batches: int
     ideal_batches: int
     samples_per_batch: float | None
-    of_epochs: bool
     epochs: int
     gpu_idle: float | None
 
@@ -165,7 +164,6 @@ def gap(run: Run, ideal: Run | None = None) -> Gap:
         real_batches=counts["real"],
         ideal_batches=counts["ideal"],
         samples_per_batch=size,
-        of_epochs=of_epochs,
         epochs=0 if starts is None else len(starts),
         gpu_idle=float(idle_ns.mean()) if len(idle_ns) else None,
     )
@@ -191,14 +189,12 @@ def throughput(gap: Gap, by_sample: bool = True) -> dict[str, Estimate]:
 
 
 def _check_modes(real: Run, ideal: Run) -> None:
-    for run, expected, arm in ((real, "log", "real"), (ideal, "replay", "ideal")):
+    for run, expected in ((real, "log"), (ideal, "replay")):
         if run.header.mode != expected:
-            advice = "Are the two the other way round, or the same one?"
-            if run.header.mode == "alternate":
-                advice = "An alternating run has both: give it alone."
             raise UsageError(
                 f"{run.path or run.header.name} was recorded with mode={run.header.mode!r}; "
-                f"expected a run with mode={expected!r} as the {arm} one. {advice}"
+                "expected a run with mode='log', and then one with mode='replay'; or one with "
+                "mode='alternate' alone"
             )
 
 

@@ -132,16 +132,17 @@ def trend(run: Run, table: Columns, used: Values) -> tuple[Estimate | None, Esti
 
 def memory_there(run: Run) -> int | None:
     """What training may use: of the machine, or of its control group; None is not known."""
-    there = _last_read(run, "memory_limit_bytes") or run.header.environment.get("memory_bytes")
+    there = last_read(run, "memory_limit_bytes") or run.header.environment.get("memory_bytes")
     return int(there) if there else None
 
 
 def memory_left(run: Run) -> int | None:
     """What was still free of it when that was last read; None is not known."""
-    return _last_read(run, "memory_available_bytes")
+    return last_read(run, "memory_available_bytes")
 
 
-def _last_read(run: Run, name: str) -> int | None:
+def last_read(run: Run, name: str) -> int | None:
+    """The last value of this name that was read of the machine."""
     read = run.readings.get(("host", "machine"), Columns({})).get(name, np.empty(0))
     known = read[np.isfinite(read)]
     return int(known[-1]) if len(known) else None

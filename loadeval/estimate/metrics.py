@@ -11,7 +11,6 @@ import numpy as np
 from loadeval.data.columns import UNKNOWN, Column
 from loadeval.data.lines import Arm
 from loadeval.data.run import ARMS, SECOND_NS, Run, keys_of
-from loadeval.estimate.memory import Growth, growth
 from loadeval.estimate.stats import Estimate, slope, student
 from loadeval.estimate.steady import Mask, after_warmup, closed_steps, once_per_run
 
@@ -50,14 +49,10 @@ class Quantity(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """System metrics: each quantity real beside ideal, and the probes that read nothing, and why.
-
-    `growths` tell how memory grows.
-    """
+    """System metrics: each quantity real beside ideal; probes that read nothing, and why."""
 
     quantities: tuple[Quantity, ...]
     missing: tuple[tuple[str, str], ...]
-    growths: tuple[Growth, ...]
 
 
 def metrics(real: Run, ideal: Run | None = None) -> Metrics:
@@ -69,7 +64,6 @@ def metrics(real: Run, ideal: Run | None = None) -> Metrics:
     return Metrics(
         tuple(each for each in quantities(real, ideal) if each.probe != THREADS),
         tuple(dict.fromkeys(missing)),
-        tuple(growth(run, subject) for run in runs for subject in ("process", "workers")),
     )
 
 
@@ -110,7 +104,7 @@ def served(run: Run, rows: Mask) -> Callable[[Column], Column]:
 
     A batch is served from its request to the end of its step.
     """
-    steps = run.steps.take(rows & (run.steps.request_ns != UNKNOWN))
+    steps = run.steps.take(rows)
     steps = steps.take(np.argsort(steps.request_ns, kind="stable"))
     took_ns = steps.wait_ns + steps.step_ns.clip(0)
     ends_ns = np.append(0, steps.request_ns + took_ns)
@@ -127,18 +121,17 @@ def served(run: Run, rows: Mask) -> Callable[[Column], Column]:
 class PaddingShare(NamedTuple):
     """The padding of the batches that were looked at.
 
-    `share` is that of all positions, with its interval over `batches`. Sequences are padded to
+    `share` is that of all positions, with its interval over batches. Sequences are padded to
     `length` in every batch, None where that differs; the longest of a batch has `longest` at the
     median. Where steps are seen to be longer with more positions, `step_ns` is how long one with
     the mean number of them takes, by the line through them, and `saved_ns` what padding has of it.
     """
 
     share: Estimate
-    batches: int
     length: int | None
     longest: float
     step_ns: float | None = None
-    saved_ns: Estimate | None = None
+    saved_ns: float = 0.0
 
 
 def padding(run: Run) -> PaddingShare | None:
@@ -155,7 +148,6 @@ def padding(run: Run) -> PaddingShare | None:
     half = student(count - 1) * math.sqrt(squares) / float(positions.sum())
     figures = PaddingShare(
         Estimate(share, max(share - half, 0.0), min(share + half, 1.0)),
-        count,
         int(told.length[0]) if (told.length == told.length[0]).all() else None,
         float(np.median(told.longest)),
     )
@@ -169,4 +161,4 @@ def padding(run: Run) -> PaddingShare | None:
         return figures
     rest_ns = max(float(np.median(step_ns - each_ns.value * positions)), 0.0)
     taken_ns = rest_ns + each_ns.value * mean_positions
-    return figures._replace(step_ns=taken_ns, saved_ns=each_ns * (share * mean_positions))
+    return figures._replace(step_ns=taken_ns, saved_ns=each_ns.value * share * mean_positions)

@@ -32,8 +32,6 @@ MOST_POINTS = 200
 MOST_FREEDOM = 200.0
 COVERED, SIGMAS = 0.95, 1.96
 """What an interval holds, and the standard deviations of the normal distribution that do so."""
-MOST_EXPONENT = 700.0
-"""An interval so wide that exp would overflow is as good as one without bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +57,6 @@ class Estimate:
         return self.low, self.high
 
     def __format__(self, spec: str) -> str:
-        if not spec:
-            return str(self)
         text = FORMATS.get(spec) or f"{{:{spec}}}".format
         interval = "" if self.low is None else f" [{', '.join(map(text, self.bounds))}]"
         return text(self.value) + interval
@@ -93,8 +89,6 @@ class Estimate:
         if self.low is None or theirs.low is None:
             return Estimate(value)
         low, high = sorted(calculated(bound, theirs.value) for bound in self.bounds)
-        if theirs is not other:
-            return Estimate(value, low, high)
         their_low, their_high = sorted(calculated(self.value, bound) for bound in theirs.bounds)
         positive = on_logs and min(low, their_low) > 0
         scaled: Callable[[float], float] = math.log if positive else float
@@ -177,7 +171,7 @@ def _with_error(
     freedom_of_all = min(max(variance**2 / shares, 1.0), MOST_FREEDOM) if shares else 1.0
     half = student(round(freedom_of_all, 2)) * math.sqrt(variance)
     if positive:
-        factor = math.exp(min(half, MOST_EXPONENT))
+        factor = math.exp(half)
         return Estimate(value, value / factor, value * factor)
     return Estimate(value, value - half, value + half)
 
@@ -251,6 +245,5 @@ def spearman(x: Column, y: Column) -> float:
         _, which, counts = np.unique(column, return_inverse=True, return_counts=True)
         if len(counts) < 2:  # noqa: PLR2004 - it is constant
             return 0.0
-        ranks.append((np.cumsum(counts) - (counts + len(column)) / 2)[which])  # their mean is 0
-    ours, theirs = ranks
-    return float((ours @ theirs) / math.sqrt((ours @ ours) * (theirs @ theirs)))
+        ranks.append((np.cumsum(counts) - counts / 2)[which])
+    return float(np.asarray(np.corrcoef(ranks))[0, 1])

@@ -8,7 +8,7 @@ for input; here it is of all that loading costs.
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,19 +34,14 @@ WIDEST_SHARE = 0.10
 
 The exception is an interval all of which is input-bound, or none.
 """
-ROUNDING = 1e-12
 BUSIEST_SHARE, TICK_NS = 0.05, 10_000_000
 """CPU time of the workers in ideal blocks, as a share of these, from which they are not free; and
 what it is counted in."""
 STALL_ITERATIONS, FEWEST_STALLS = 5, 3
 """A wait is a stall over so many real iterations, and over what the loader's queue can hide; fewer
 stalls do not tell how often they come."""
-NO_FASTER = 1.005
-"""A speed-up under this reads 1.00x."""
 TRUSTED = ("concluded", "stalls too rare", "wide confidence interval")
 """However wide an interval is, it is to be believed."""
-
-Outcome = Literal["above", "not above", "spans the bound", "inconclusive"]
 
 
 class Verdict(NamedTuple):
@@ -125,7 +120,7 @@ def verdict(gap: Gap, run: Run, ideal: Run | None = None) -> Verdict:
         ),
         (
             "wide confidence interval",
-            spans and (high - low) / 2 > WIDEST_SHARE + ROUNDING,
+            spans and (high - low) / 2 > WIDEST_SHARE,
             f"{unknown}: the 95% CI is wider than +-{100 * WIDEST_SHARE:.0f} points",
             more,
         ),
@@ -134,11 +129,10 @@ def verdict(gap: Gap, run: Run, ideal: Run | None = None) -> Verdict:
             return Verdict("inconclusive", rule, f"Inconclusive: {reason}", reason, remedy)
     levels = list(dict.fromkeys(map(level_of, (low, high))))
     level = f"{' to '.join(levels)} input-bound"
-    faster = "no faster" if speedup.value < NO_FASTER else f"{times(speedup.value)} as fast"
     least, most = map(times, speedup.bounds)
     headline = (
-        f"{level.capitalize()}: training would be {faster} if loading were free "
-        f"(95% CI [{least}, {most}])"
+        f"{level.capitalize()}: training would be {times(speedup.value)} as fast if loading were "
+        f"free (95% CI [{least}, {most}])"
     )
     reason = lost_in_words(lost)
     if levels[-1] != "not" and lost.value > 0:
@@ -148,9 +142,9 @@ def verdict(gap: Gap, run: Run, ideal: Run | None = None) -> Verdict:
 
 def level_of(lost: float) -> str:
     """How input-bound a run is at this share of the time lost."""
-    if lost >= HIGH_SHARE - ROUNDING:
+    if lost >= HIGH_SHARE:
         return "highly"
-    return "moderately" if lost >= MODERATE_SHARE - ROUNDING else "not"
+    return "moderately" if lost >= MODERATE_SHARE else "not"
 
 
 def lost_in_words(lost: Estimate) -> str:
@@ -232,7 +226,8 @@ def _more(gap: Gap, run: Run) -> str:
     depth = run.loader.prefetch_depth or 0
     has_ended = any(end.cause == "exhausted" for end in run.ends)
     are_short = has_ended and (length_of_epochs(run) or math.inf) < two_blocks_for(depth)
-    if gap.of_epochs or (are_short and not gap.real_batches):
+    of_epochs = gap.starts is not None and "pair" in (starts_of(run) or ())
+    if of_epochs or (are_short and not gap.real_batches):
         return f"Measure {MORE_EPOCHS} more epochs: they are so short that each is a block."
     if gap.lost_share is None:
         batches, loaded = batches_for(FEWEST_PAIRS, depth), run.steps.where(arm=0)
@@ -255,29 +250,25 @@ def _more(gap: Gap, run: Run) -> str:
 
 def gate(
     part: Estimate | None, bound: float, what: str, says: str, objection: str = ""
-) -> tuple[Outcome, str]:
+) -> tuple[bool | None, str]:
     """Whether more than `bound`, between 0 and 1, "is lost", or whatever else `what` is; and why.
 
-    `says` is what was measured. Inconclusive without an interval, and where there is an
-    `objection`, which then is the reason.
+    `says` is what was measured. None, undecided, where the interval spans the bound or there is
+    none, and where there is an `objection`, which then is the reason.
     """
     limit = f"{bound * 100:g}% {what}"
-    if part is None or part.low is None or part.high is None or objection:
-        return "inconclusive", f"Undecided whether more than {limit}: {objection or says}"
-    if part.low > bound + ROUNDING:
-        return "above", f"More than {limit}: {says}; the whole 95% CI is above the limit"
-    if part.high <= bound + ROUNDING:
-        return "not above", f"Not more than {limit}: {says}; the 95% CI ends at or below the limit"
-    return "spans the bound", (
-        f"Undecided whether more than {limit}: {says}; the 95% CI spans the limit. Measure more "
-        "batches or epochs for a narrower interval."
-    )
+    low, high = (None, None) if part is None or objection else (part.low, part.high)
+    if low is not None and low > bound:
+        return True, f"More than {limit}: {says}; the whole 95% CI is above the limit"
+    if high is not None and high <= bound:
+        return False, f"Not more than {limit}: {says}; the 95% CI ends at or below the limit"
+    return None, f"Undecided whether more than {limit}: {objection or says}"
 
 
-def gate_of(found: Verdict, lost: Estimate | None, bound: float) -> tuple[Outcome, str]:
+def gate_of(found: Verdict, lost: Estimate | None, bound: float) -> tuple[bool | None, str]:
     """Whether more than `bound` is lost, where `lost` had this verdict, and why.
 
-    Inconclusive where the verdict is for another reason than the width of the interval.
+    Undecided where the verdict is for another reason than the width of the interval.
     """
     objection = "" if found.rule in TRUSTED else f"{found.reason}. {found.remedy}"
     return gate(lost, bound, "is lost", "" if lost is None else lost_in_words(lost), objection)

@@ -200,20 +200,16 @@ def _waiting_for_cpus(c: Context, part: float) -> Finding | None:
 def slow_operator(c: Context) -> Finding | None:
     """One stage of the loader's pipeline keeps the others waiting.
 
-    Shown by a stage of SPDL, or by threads of its pipeline, that are busy 80% of the time.
+    Shown by a stage of SPDL that is busy 80% of the time.
     """
     report = operators(c.run)
     if report is None or report.bottleneck is None or not c.loses or not c.waiting:
         return None
-    slowest, workers = report.bottleneck, c.loader.workers
+    slowest = report.bottleneck
     at_once = "one task" if slowest.concurrency == 1 else f"{slowest.concurrency} tasks"
     busy, setting = share(slowest.busy_share or 0.0), c.setting("concurrency") or "concurrency"
     says = f"{slowest.name} works {busy} of the time, on {at_once} at once."
     more = f"raise {setting} of {slowest.name} from {slowest.concurrency}"
-    if report.limit == "threads busy":
-        busy = share(min(report.threads_share or 0.0, 1.0))
-        says = f"The {workers} threads of the pipeline are busy {busy} of the time, most of it with"
-        says, more = f"{says} {slowest.name}.", f"give the pipeline more threads than {workers}"
     do = [Do(more), Do(f"make {slowest.name} cheaper")]
     # With Python's lock only one of them works at a time.
     return Finding(says, do[1:] if c.found(python_lock) else do, cost=c.waiting)

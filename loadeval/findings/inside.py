@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
-from loadeval.estimate.memory import copies, memory_left
+from loadeval.estimate.memory import copies, last_read
 from loadeval.estimate.steady import length_of_epochs
 from loadeval.findings import (
     BLOCKED,
@@ -30,9 +30,9 @@ from loadeval.findings.remedies import SlowFormat, remedy_of, slow_format
 from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
 from loadeval.inside.code import FUTEX, PIPE
 from loadeval.inside.lanes import loaded
-from loadeval.inside.stages import CodeLine, LibraryCall, TransformTime
+from loadeval.inside.stages import CodeLine, LibraryCall, TransformTime, mean_known
 from loadeval.model.changes import Change
-from loadeval.model.costs import HAND_OVER_NS, TINY, in_share, mean_known, work_of
+from loadeval.model.costs import HAND_OVER_NS, TINY, in_share, work_of
 from loadeval.words import duration, number, share, size
 
 TOKENISER = re.compile("tokeni[sz]", re.IGNORECASE)
@@ -350,7 +350,8 @@ def fits_into_memory(c: Context) -> Finding | None:
         return None
     ends_itself = any(end.cause == "exhausted" for end in c.run.ends)
     batches = length_of_epochs(c.run) if ends_itself else c.loader.length
-    batch_bytes, free_bytes = mean_known(c.batches.nbytes), memory_left(c.run)
+    batch_bytes = mean_known(c.batches.nbytes)
+    free_bytes = last_read(c.run, "memory_available_bytes")
     if c.is_rank:
         raise Skip("the samples of other ranks, which this one may have next, are not known")
     if not batches or not batch_bytes:

@@ -427,8 +427,8 @@ def padding(c: Context) -> Finding | None:
     if told is None:
         raise Skip("no batch told its padding: a mask or lengths")
     gain = None
-    if told.saved_ns is not None and told.step_ns is not None and len(c.rows):
-        gain = told.saved_ns.value / (told.step_ns + float(c.batches.wait_ns.mean()))
+    if told.step_ns is not None and len(c.rows):
+        gain = told.saved_ns / (told.step_ns + float(c.batches.wait_ns.mean()))
     if told.share.value < LARGE or (gain is not None and gain < MATTERS):
         return None
     because = "by a batch sampler that sorts windows by length, or group_by_length=True"

@@ -91,7 +91,7 @@ def _rest_of_epoch_ns(c: Context) -> float | None:
     length, real = length_of_epochs(c.run), c.gap.real
     if not length or real is None:
         return None
-    first = first_waits(c.run).wait_ns
+    first = first_waits(c.run)
     alone_ns = float(first.mean()) if length == 1 and len(first) else 0.0  # its only wait
     return max(length * real.value - alone_ns, 0.0)
 
@@ -101,7 +101,7 @@ def late(c: Context, cause: str | None) -> tuple[float, float, Start] | None:
 
     That is the mean first wait, its share of the time, and its parts.
     """
-    waits_ns, rest_ns = first_waits(c.run).wait_ns, _rest_of_epoch_ns(c)
+    waits_ns, rest_ns = first_waits(c.run), _rest_of_epoch_ns(c)
     later = waits_ns if c.loader.ready_batches else waits_ns[1:]
     if not len(later):
         raise Skip("only one epoch was seen to start")
@@ -250,7 +250,7 @@ def epoch_ends(c: Context) -> Finding | None:
     rest_ns = _rest_of_epoch_ns(c)
     if len(waits_ns) <= 1 or rest_ns is None:
         raise Skip("fewer than two epochs were served to their ends")
-    mean_ns, firsts_ns = float(np.mean(waits_ns)), first_waits(c.run).wait_ns
+    mean_ns, firsts_ns = float(np.mean(waits_ns)), first_waits(c.run)
     cost = mean_ns / (mean_ns + rest_ns + (float(firsts_ns.mean()) if len(firsts_ns) else 0.0))
     if c.gap.starts is not None:
         cost = min(cost, c.gap.share("epoch starts"))
@@ -327,7 +327,7 @@ def slow_first_batch(c: Context) -> Finding | None:
     single epoch that makes up a fifth of what is lost.
     Excluded by later epochs that start as slowly, and a batch that was ready before.
     """
-    waits_ns, rest_ns, steps = first_waits(c.run).wait_ns, _rest_of_epoch_ns(c), c.run.steps
+    waits_ns, rest_ns, steps = first_waits(c.run), _rest_of_epoch_ns(c), c.run.steps
     if not len(waits_ns) or c.loader.ready_batches:
         raise Skip("no epoch was seen to start")
     taken_ns, first_ns = steps.wait_ns + np.maximum(steps.step_ns, 0), int(waits_ns[0])

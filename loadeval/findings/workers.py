@@ -374,7 +374,7 @@ def few_shards(c: Context) -> Finding | None:
     Shown by workers that made no batch.
     Excluded by epochs of under four batches for each worker.
     """
-    workers, shards, made_by = c.loader.workers or 0, c.loader.shards, c.setting("num_shards")
+    workers, shards = c.loader.workers or 0, c.loader.shards
     if c.model is None:
         raise Skip("the loader was not looked into, or ideal loading not measured")
     idle = workers - c.model.settings["num_workers"]
@@ -383,8 +383,7 @@ def few_shards(c: Context) -> Finding | None:
     if not c.loses or idle <= 0 or longest < FEWEST_BATCHES * workers:
         return None
     has = f": the dataset has {counted(shards, 'shard')}" if shards and shards < workers else ""
-    made = f" ({made_by})" if made_by else ""
-    because = f"of equal size; any more workers only take memory{made}"
+    because = "of equal size; any more workers only take memory"
     return Finding(
         f"{idle} of {workers} workers made no batch{has}.",
         [Do(f"split the data into {workers} shards or more", because, change=all_load(c))],

@@ -24,19 +24,14 @@ def loaded(run: Run) -> Columns:
     """
     times = run.stages
     known = (times.requested_ns != UNKNOWN) & (times.delivered_ns != UNKNOWN)
-    known &= times.fetch_start_ns != UNKNOWN
-    times = times if known.all() else times.take(known)
+    times = times.take(known & (times.fetch_start_ns != UNKNOWN))
     # UNKNOWN is under 0, and before any moment.
     fetched_ns = times.fetch_start_ns + times.fetch_ns.clip(0)
     collated_ns = fetched_ns + times.collate_ns.clip(0)
-    pickled_ns = times.pickle_start_ns + times.pickle_ns.clip(0)
-    pickled_ns = np.where(times.pickle_start_ns == UNKNOWN, UNKNOWN, pickled_ns)
-    ready_ns = np.maximum(pickled_ns, collated_ns)
+    ready_ns = np.maximum(times.pickle_start_ns + times.pickle_ns.clip(0), collated_ns)
     later_ns = np.full(len(times), np.iinfo(np.int64).max)
     for ahead in range(1, min(max(run.loader.prefetch_depth or 0, 1), len(times) - 1) + 1):
         is_same = times.epoch[ahead:] == times.epoch[:-ahead]
-        if not is_same.any():
-            break
         earlier_ns = np.minimum(later_ns[:-ahead], ready_ns[ahead:])
         later_ns[:-ahead] = np.where(is_same, earlier_ns, later_ns[:-ahead])
     waited_until_ns = np.clip(ready_ns, times.requested_ns, times.delivered_ns)
@@ -94,9 +89,7 @@ def lanes(run: Run) -> Lanes | None:
     shown = batches.where(epoch=epochs[lengths == lengths.max()][-1])
     first = max((len(shown) - MOST_BATCHES) // 2, 0)
     stretch = shown.take(slice(first, first + MOST_BATCHES))
-    which = f"all {len(shown)} batches" if len(shown) > 1 else "its one batch"
-    if len(shown) > MOST_BATCHES:
-        which = f"batches {stretch.batch[0]} to {stretch.batch[-1]} of {len(shown)}"
+    which = f"batches {stretch.batch[0]} to {stretch.batch[-1]} of {len(shown)}"
     steps, start_ns = run.steps, run.steps.request_ns + run.steps.wait_ns
     within = (start_ns >= stretch.requested_ns[0]) & (start_ns <= stretch.delivered_ns[-1])
     rows = within & (steps.request_ns != UNKNOWN) & (steps.step_ns != UNKNOWN)

@@ -2,7 +2,7 @@
 
 A stage of SPDL's is the bottleneck if it works all the time. While nobody takes batches, as in the
 ideal blocks of an alternating run, the pipeline soon rests, for its last queue is full. This time
-does not count; if nothing is known about that queue, the ideal blocks do not.
+does not count.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
 
 import numpy as np
 
@@ -37,7 +36,6 @@ class Operator:
     name: str
     tasks_per_batch: float
     task_ns: float | None
-    run_ns: float | None
     cpu_ns: float | None
     concurrency: int | None
     busy_share: float | None
@@ -47,17 +45,10 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """The operators, from the source on, and which of them is the bottleneck, if one is.
-
-    `limit` tells how that is known: it is busy, or the pipeline's threads are, most with it.
-    `threads_share` is how much the pipeline's threads worked while it did not rest, where it has as
-    many as the loader has workers.
-    """
+    """The operators, from the source on, and the busiest if it is the bottleneck."""
 
     operators: tuple[Operator, ...]
-    threads_share: float | None
     bottleneck: Operator | None
-    limit: Literal["busy", "threads busy"] | None
 
 
 def operators(run: Run) -> Operators | None:
@@ -66,23 +57,26 @@ def operators(run: Run) -> Operators | None:
         return None
     epochs = list({line.epoch for line in run.operators})
     batches = max(int(np.isin(run.steps.epoch, epochs).sum()), 1)
-    loading_ns = _loading_ns(run)
+    in_order = sorted(run.operators, key=_place)
+    loading_ns = {  # until each time that lines are of; the last operator tells
+        (line.epoch, line.time_ns): max(line.elapsed_ns - (line.queue_blocked_ns or 0), 0)
+        for line in in_order
+    }
     made: list[Operator] = []
     busy: list[float] = []
-    for (_, name), group in groupby(sorted(run.operators, key=_place), key=_place):
+    for (_, name), group in groupby(in_order, key=_place):
         lines = list(group)
         tasks, concurrency = sum(line.tasks for line in lines), lines[0].concurrency
         task_ns = _ratio((line.task_ns, line.tasks) for line in lines)
         run_ns = _ratio((line.run_ns, line.tasks) for line in lines)
         work_ns = task_ns if run_ns is None else run_ns
-        could_ns = sum(loading_ns[_time(line)] for line in lines) * (concurrency or 0)
+        could_ns = sum(loading_ns[line.epoch, line.time_ns] for line in lines) * (concurrency or 0)
         did = work_ns * tasks / could_ns if work_ns and could_ns else None
         busy.append(did or 0.0)  # it may be more than 1 where that is not exactly known
         operator = Operator(
             name=name,
             tasks_per_batch=tasks / batches,
             task_ns=task_ns,
-            run_ns=run_ns,
             cpu_ns=_ratio((line.cpu_ns, line.tasks) for line in lines),
             concurrency=concurrency,
             busy_share=None if did is None else min(did, 1.0),
@@ -90,37 +84,11 @@ def operators(run: Run) -> Operators | None:
             batch_ns=None if work_ns is None else tasks / batches * work_ns,
         )
         made.append(operator)
-    threads_ns = sum(loading_ns.values()) * (run.loader.workers or 0)
-    timed = [line.run_ns for line in run.operators if line.run_ns is not None and line.concurrency]
-    threads_share = None
-    if threads_ns > 0 and timed and run.loader.start_method is None:
-        threads_share = sum(timed) / threads_ns
-    if max(busy) >= BUSY:
-        return Operators(tuple(made), threads_share, made[int(np.argmax(busy))], "busy")
-    if (threads_share or 0.0) >= BUSY:
-        most = max(made, key=lambda operator: operator.batch_ns or 0.0)
-        return Operators(tuple(made), threads_share, most, "threads busy")
-    return Operators(tuple(made), threads_share, None, None)
+    return Operators(tuple(made), made[int(np.argmax(busy))] if max(busy) >= BUSY else None)
 
 
 def _place(line: OperatorTimes) -> tuple[int, str]:
     return line.order, line.operator
-
-
-def _time(line: OperatorTimes) -> tuple[int, int, int]:
-    """The epoch of a line, and the beginning and end of the time that it covers."""
-    return line.epoch, line.time_ns - line.elapsed_ns, line.time_ns
-
-
-def _loading_ns(run: Run) -> dict[tuple[int, int, int], float]:
-    """How long the pipeline did not rest in each time that lines cover."""
-    until = served(run, run.steps.arm == ARMS.index("ideal"))
-    loading = {}
-    for line in sorted(run.operators, key=lambda line: line.order):  # the last one tells
-        ideal_ns = float(np.diff(until(np.array(_time(line)[1:], np.int64)))[0])
-        rest_ns = ideal_ns if line.queue_blocked_ns is None else line.queue_blocked_ns
-        loading[_time(line)] = max(line.elapsed_ns - rest_ns, 0.0)
-    return loading
 
 
 def _ratio(parts: Iterable[tuple[int | None, int]]) -> float | None:

@@ -56,16 +56,12 @@ class StageShare:
 
     `charged_ns` is its part of the time that is divided up: how long the loader was waited for
     while it did this for the batch that came next. `work_ns` is what it takes whether or not
-    anyone waits. Of `charged_ns`, `cpu_ns` is on a CPU, `run_queue_ns` runnable without one and
-    `blocked_ns` neither; None where that is not known.
+    anyone waits.
     """
 
     stage: Stage
     charged_ns: float
     work_ns: float
-    cpu_ns: float | None = None
-    run_queue_ns: float | None = None
-    blocked_ns: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +218,6 @@ class Stages:
         """The part of `total_ns` that these stages are charged in all."""
         return self.share(sum(share.charged_ns for share in self.stages if share.stage in stages))
 
-    def transform_share(self, transform: TransformTime) -> float | None:
-        """The part of `total_ns` that fetching is charged for this transform."""
-        fetching = self.charged_share("fetch")
-        return fetching and min(transform.ns / max(self.fetch_ns, 1.0), 1.0) * fetching
-
     @property
     def line(self) -> CodeLine | None:
         """The function that workers were seen in most often, but for those that call transforms.
@@ -263,19 +254,15 @@ def stages(run: Run) -> Stages | None:
         known = (work[name] != UNKNOWN) & (work.samples > 0)
         return float(work[name][known].sum() / work.samples[known].sum()) if known.any() else None
 
-    split: tuple[float | None, ...] = split_of(work) or (None, None, None)
-
-    def parts(of_ns: float) -> list[float | None]:
-        return [None if part is None else of_ns * part for part in split]
-
-    shares = []
-    for stage, column in STAGES.items():
-        work_ns, waited_ns = _mean(work[column]), charged_ns[stage] / count
-        if work_ns is not None:
-            of_it = parts(waited_ns) if stage in ("fetch", "collate") else []
-            shares.append(StageShare(stage, waited_ns, work_ns, *of_it))
-    fetch_ns, collate_ns = _mean(work.fetch_ns) or 0.0, _mean(work.collate_ns) or 0.0
-    cpu_ns, run_queue_ns, blocked_ns = parts(fetch_ns + collate_ns)
+    shares = [
+        StageShare(stage, charged_ns[stage] / count, work_ns)
+        for stage, column in STAGES.items()
+        if (work_ns := mean_known(work[column])) is not None
+    ]
+    fetch_ns, collate_ns = mean_known(work.fetch_ns) or 0.0, mean_known(work.collate_ns) or 0.0
+    cpu_ns, run_queue_ns, blocked_ns = (
+        part and (fetch_ns + collate_ns) * part for part in split_of(work) or (None, None, None)
+    )
     seen = looks(run, fetch_ns, collate_ns)
     lay_ns = batches.arrived_ns - batches.receive_ns.clip(0) - batches.ready_ns
     sample_ns = typical_sample_ns(work)
@@ -291,7 +278,7 @@ def stages(run: Run) -> Stages | None:
         sizes=tuple(
             TransformSizes(name, *sizes)
             for name, sizes in run.sizes.items()
-            if not TransformTime(name, 0, 0, 0).calls_others
+            if not name.partition(" (")[0].endswith(OWN_CODE)
         ),
         code=_code(seen),
         calls=_calls(seen),
@@ -300,12 +287,14 @@ def stages(run: Run) -> Stages | None:
         fetch_ns=fetch_ns,
         collate_ns=collate_ns,
         sample_ns=sample_ns,
-        queue_ns=_mean(lay_ns.clip(0)[batches.received_ns != UNKNOWN]),
-        head_of_line_ns=_mean(batches.head_of_line_ns) if (run.loader.workers or 0) > 1 else None,
+        queue_ns=mean_known(lay_ns.clip(0)[batches.received_ns != UNKNOWN]),
+        head_of_line_ns=(
+            mean_known(batches.head_of_line_ns) if (run.loader.workers or 0) > 1 else None
+        ),
         cpu_ns=cpu_ns,
         run_queue_ns=run_queue_ns,
         blocked_ns=blocked_ns,
-        **{name: _mean(work[name]) for name in OF_A_BATCH},
+        **{name: mean_known(work[name]) for name in OF_A_BATCH},
         **{name: for_a_sample(name) for name in OF_A_SAMPLE},
     )
 
@@ -320,8 +309,6 @@ def why_no_stages(run: Run) -> str:
     asked = run.header.settings.get("stages")
     if not (run.header.mode == "alternate" if asked is None else asked):
         return f"this run was not asked to look; {LOOK_INSIDE}"
-    if not run.batches:
-        return "no batch was served"
     loader = run.loader.backend.rpartition(".")[2]
     return f"loadeval cannot look into {loader}; the page on adapters says how to"
 
@@ -541,9 +528,8 @@ def _slow_samples(run: Run, batches: Columns, typical_ns: float | None) -> tuple
 def slow_rows(run: Run, batches: Columns, typical_ns: float) -> Mask:
     """Which batches have a slow sample, given the typical time of one.
 
-    A sample that was slow once is not, where its worker waited for a CPU so long, or where it was
-    looked at again in another epoch: in one that was looked at whole, or, where samples come in
-    the same order, in the same batch.
+    A sample that was slow once is not, where its worker waited for a CPU so long, or where another
+    epoch was looked at whole.
     """
     least_ns = max(SLOW_SAMPLE * typical_ns, LEAST_SLOW_NS)
     is_slow = np.asarray(batches.slowest_ns > least_ns)
@@ -554,10 +540,8 @@ def slow_rows(run: Run, batches: Columns, typical_ns: float) -> Mask:
     # The first batches of an epoch may be left out.
     length = run.loader.length or len(batches) + (run.loader.workers or 1) + 1
     whole = epochs[counts + (run.loader.workers or 1) >= length]
-    in_order = run.loader.sampler in (None, "SequentialSampler")
     for row in np.flatnonzero(once & is_slow):
-        epoch, same = batches.epoch[row], batches.epoch[batches.batch == batches.batch[row]]
-        is_slow[row] = not ((whole != epoch).any() or (in_order and (same != epoch).any()))
+        is_slow[row] = not (whole != batches.epoch[row]).any()
     return is_slow
 
 
@@ -579,6 +563,7 @@ def _workers(batches: Columns) -> tuple[WorkerTime, ...]:
     return tuple(times)
 
 
-def _mean(column: Column) -> float | None:
+def mean_known(column: Column) -> float | None:
+    """The mean of what is known; None where nothing is."""
     known = column[column != UNKNOWN]
     return float(known.mean()) if len(known) else None

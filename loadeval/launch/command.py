@@ -25,16 +25,11 @@ from loadeval.launch.settings import RunSettings
 from loadeval.live import FollowedRun
 from loadeval.words import printable
 
-LAUNCHERS = frozenset(
-    {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
-)
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 FORWARDED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
 POLL_S = 0.5
 GRACE_S = 15.0
 """How long a program has to end after SIGINT, before SIGTERM."""
-RANKS_S = 10.0
-"""How much later than the first rank the others may have served as many batches."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """A shell's exit codes for a command that does not exist, or cannot be executed."""
 
@@ -59,7 +54,7 @@ def name_of(command: Sequence[str]) -> str:
     for before, word in zip(["", *command], command, strict=False):
         if word.endswith(".py"):
             return Path(word).stem
-        if before == "-m" and word not in LAUNCHERS:
+        if before == "-m":
             return word
     return Path(command[0]).stem
 
@@ -86,11 +81,10 @@ def run(
 ) -> Ended:
     """Run `command` to its end, or until the training loader has served `stop_after` batches.
 
-    The other ranks of a job have RANKS_S to serve as many. With `is_enough`, which is asked often
-    of what the processes have recorded, it is run until that returns True. Then `before_end` is
-    called, and it has GRACE_S to end by itself. Once `is_hanging`, which is asked often, returns
-    True, it and all processes below it get SIGTERM, and SIGKILL where they have not ended after
-    that time.
+    With `is_enough`, which is asked often of what the processes have recorded, it is run until that
+    returns True. Then `before_end` is called, and it has GRACE_S to end by itself. Once
+    `is_hanging`, which is asked often, returns True, it and all processes below it get SIGTERM, and
+    SIGKILL where they have not ended after that time.
 
     It has our terminal, stdin, stdout and stderr, or writes to `output`, and gets the signals that
     we get; of a terminal's Ctrl-C it gets by itself. Raises CannotStartError.
@@ -101,26 +95,22 @@ def run(
     if stop_after is not None:
         is_enough = ServedBatches(folder, stop_after)
     received: list[int] = []
-    child: subprocess.Popen[bytes] | None = None
+    try:
+        child = subprocess.Popen(  # noqa: S603 - what the user asked for
+            command, env=environment(settings, os.environ), stdout=output, stderr=output
+        )
+    except OSError as error:
+        raise CannotStartError(command[0], error) from error
 
     def pass_on(number: int, _: object) -> None:
         received.append(number)
-        of_terminal = number in {signal.SIGINT, signal.SIGQUIT} and _is_in_foreground()
-        if child is not None and not of_terminal:
+        if number not in {signal.SIGINT, signal.SIGQUIT} or not _is_in_foreground():
             child.send_signal(number)
 
     # What we ignore, as under nohup, the child ignores too.
     numbers = [number for number in FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, pass_on) for number in numbers}
     try:
-        try:
-            child = subprocess.Popen(  # noqa: S603 - what the user asked for
-                command, env=environment(settings, os.environ), stdout=output, stderr=output
-            )
-        except OSError as error:
-            raise CannotStartError(command[0], error) from error
-        for number in received.copy():  # before it was there
-            pass_on(number, None)
         ended = _run_until(child, folder, is_enough, is_hanging, before_end)
         return replace(ended, was_interrupted=not ENDING.isdisjoint(received))
     finally:
@@ -155,36 +145,23 @@ def end_like(code: int) -> NoReturn:
 def why_nothing(folder: Path, code: int = 0) -> str:
     """Why `folder` has no log of a command that ended with `code`, and what to do about it."""
     how = f"exit code {code}" if code >= 0 else f"signal {-code}"
-
-    noted: dict[str, str] = {}
-    for mark in (loadeval_inject.REFUSED_MARK, loadeval_inject.FAILED_MARK):
-        with suppress(OSError):
-            text = (folder / mark).read_text(encoding="utf-8", errors="replace")
-            # On a full disk a file can be created but not written.
-            noted[mark] = text.partition("\n")[0] or "a program could not write down why"
-    if loadeval_inject.REFUSED_MARK in noted:
-        why = noted[loadeval_inject.REFUSED_MARK]
-    elif noted:
-        why = (
-            f"{noted[loadeval_inject.FAILED_MARK]}. Is loadeval installed in the Python of the "
-            "program, and is the folder writable?"
-        )
-    elif not (folder / loadeval_inject.PYTHON_MARK).exists():
+    why = (
+        f"until the command ended with {how}, no data loader that loadeval knows served a batch; "
+        "wrap what the program iterates with loadeval.LoaderEvaluator(loader), which takes any "
+        "iterable or function. If the command sets PYTHONPATH for a Python that it starts, write "
+        "PYTHONPATH=.:$PYTHONPATH"
+    )
+    if not (folder / loadeval_inject.PYTHON_MARK).exists():
         why = (
             "the command started no Python that can be measured; options -E, -I and -S, an empty "
             "environment, and a PYTHONPATH=. within the command keep loadeval out. Leave them out, "
             "write PYTHONPATH=.:$PYTHONPATH, or call loadeval.install() in the program"
         )
-    elif any(process.loaders for process in processes_in(folder)):
-        why = f"the command ended with {how} before the data loader that it iterated served a batch"
-    elif code:
-        why = f"the command ended with {how} before it iterated a data loader"
-    else:
-        why = (
-            "the program iterated no data loader that loadeval knows; wrap what it iterates with "
-            "loadeval.LoaderEvaluator(loader), which takes any iterable or function. If the "
-            "command sets PYTHONPATH for a Python that it starts, write PYTHONPATH=.:$PYTHONPATH"
-        )
+    hint = ". Is loadeval installed in the Python of the program, and is the folder writable?"
+    for mark, more in ((loadeval_inject.FAILED_MARK, hint), (loadeval_inject.REFUSED_MARK, "")):
+        with suppress(OSError):
+            text = (folder / mark).read_text(encoding="utf-8", errors="replace")
+            why = text.partition("\n")[0] + more
     return printable(f"Nothing was measured: {why}")
 
 
@@ -214,44 +191,33 @@ def _run_until(
     is_hanging: Callable[[], bool],
     before_end: Callable[[], object],
 ) -> Ended:
-    command, was_stopped = psutil.Process(child.pid), False
-    recorded, hung = list[ProcessRecord](), list[psutil.Process]()
-    signalled: set[psutil.Process] = set()
-    kill_s = math.inf
-    terminate_s: float | None = None
+    command, was_stopped, due_s = psutil.Process(child.pid), False, math.inf
+    hung, stopped = list[psutil.Process](), list[psutil.Process]()
     while True:
         # Without a timeout, a signal that comes just before the wait is passed on only after it.
         with suppress(subprocess.TimeoutExpired):
             code = child.wait(POLL_S)
             _signal(hung, signal.SIGKILL)  # a stuck worker outlives its parent
             return Ended(code, was_stopped, was_aborted=bool(hung))
-        if hung and time.monotonic() >= kill_s:
-            _signal(hung, signal.SIGKILL)
+        if time.monotonic() >= due_s:
+            due_s = math.inf
+            _signal(_with_all_below(command), signal.SIGKILL if hung else signal.SIGTERM)
         elif not hung and is_hanging():
-            kill_s = time.monotonic() + GRACE_S
-            hung = _with_all_below(command)
+            due_s, hung = time.monotonic() + GRACE_S, _with_all_below(command)
             _signal(hung, signal.SIGTERM)
-        if is_enough is None:
+        if is_enough is None or stopped:
             continue
         with suppress(OSError, LoadevalError):  # the program may remove or damage its logs
             recorded = processes_in(folder)
-            if terminate_s is None and is_enough(recorded):
-                terminate_s = time.monotonic() + GRACE_S
+            if is_enough(recorded):
                 before_end()
                 (folder / loadeval_inject.ENDED_MARK).touch()
-        if terminate_s is None:
-            continue
-        # A launcher gets no signal: it would kill its ranks. One may only now begin. What is not
-        # below the command gets none, whatever a file says.
-        pids = {record.pid for record in recorded if not record.ended}
-        training = {process for process in _with_all_below(command) if process.pid in pids}
-        if not training and not signalled:
-            training = {command}
-        new, signalled = training - signalled, signalled | training
-        was_stopped |= _signal(new, signal.SIGINT)
-        if time.monotonic() > terminate_s:
-            terminate_s = math.inf
-            was_stopped |= _signal(signalled | {command}, signal.SIGTERM)
+                # A launcher gets no signal: it would kill its ranks. What is not below the command
+                # gets none, whatever a file says.
+                pids = {record.pid for record in recorded if not record.ended}
+                below = _with_all_below(command)
+                stopped = [process for process in below if process.pid in pids] or [command]
+                due_s, was_stopped = time.monotonic() + GRACE_S, _signal(stopped, signal.SIGINT)
 
 
 def _with_all_below(command: psutil.Process) -> list[psutil.Process]:
@@ -271,26 +237,17 @@ def _signal(processes: Iterable[psutil.Process], number: int) -> bool:
 
 
 class ServedBatches:
-    """Whether the training loaders of all ranks that iterate one have served `batches`.
+    """Whether the training loader of a rank has served `batches`."""
 
-    Ranks that are RANKS_S later than the first are not waited for.
-    """
-
-    def __init__(
-        self, folder: Path, batches: int, now_s: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._folder, self._batches, self._now_s = folder, batches, now_s
+    def __init__(self, folder: Path, batches: int) -> None:
+        self._folder, self._batches = folder, batches
         self._ranks: dict[str, FollowedRun] = {}
-        self._reached_s = math.inf
 
     def __call__(self, recorded: Sequence[ProcessRecord]) -> bool:
         """Asked of the processes that iterate loaders."""
-        logs = [record.main.log for record in recorded if record.main is not None]
-        reached = 0
-        for log in logs:
+        for log in [record.main.log for record in recorded if record.main is not None]:
             rank = self._ranks.setdefault(log, FollowedRun(self._folder / log))
             with suppress(OSError, LoadevalError):  # the program may remove or damage its log
-                reached += rank.read() and rank.run.so_far.batches >= self._batches
-        if reached:
-            self._reached_s = min(self._reached_s, self._now_s())
-        return bool(reached) and (reached == len(logs) or self._now_s() - self._reached_s > RANKS_S)
+                if rank.read() and rank.run.batches >= self._batches:
+                    return True
+        return False

@@ -6,7 +6,6 @@ no batch for long are its processes looked at, twice.
 
 from __future__ import annotations
 
-import math
 import socket
 import time
 from collections import defaultdict
@@ -21,7 +20,6 @@ import psutil
 
 from loadeval.attach.hang import Hang, hang_of, hang_of_job, stacks_text
 from loadeval.attach.marks import declared_marks
-from loadeval.data.redaction import is_hidden
 from loadeval.data.run import SECOND_NS
 from loadeval.errors import LoadevalError
 from loadeval.live import FollowedRun, LiveRun
@@ -30,8 +28,6 @@ from loadeval.probes.looks import Look, look_at
 TIMES_LONGEST_WAIT = 10
 LEAST_NS = 30 * SECOND_NS
 """By default, who got no batch for so many times as long as ever before, and so long, may hang."""
-TIMES_LONGEST_GAP = 3
-"""A step is long that takes so many times the longest time between two batches."""
 INTERVAL_S = 1.0
 """The logs are read no more often."""
 SHORTEST_S, LONGEST_S = 1.0, 5.0
@@ -56,8 +52,7 @@ class Found(NamedTuple):
 class Training(NamedTuple):
     """A process that trains, by the logs of its loaders: for how long it got no batch from any.
 
-    From `limit_ns` on that may be a hang, and from `long_step_ns` on a step that began within an
-    epoch takes long.
+    From `limit_ns` on that may be a hang.
     """
 
     pid: int
@@ -66,15 +61,14 @@ class Training(NamedTuple):
     batches: int
     silent_ns: int
     limit_ns: float
-    long_step_ns: float
 
 
 class HangWatch:
     """Looks after the trainings that write the log at `path`, or the logs in that folder.
 
     They may hang once they got no batch for `hang_after_s`, by default TIMES_LONGEST_WAIT times as
-    long as ever before, and LEAST_NS at least. With `redact`, the file of stacks has no paths and
-    no command lines. The last arguments are for tests.
+    long as ever before, and LEAST_NS at least. With `redact` there is no file of stacks. The last
+    arguments are for tests.
     """
 
     def __init__(
@@ -112,43 +106,39 @@ class HangWatch:
         ]
         if not unsaid:
             return None
-        # Other ranks wait for those, or are waited for.
-        least_ns = min(each.silent_ns for each in unsaid) // 2
-        involved = [each for each in trainings.values() if each.silent_ns >= least_ns]
         limit_s = min(each.limit_ns for each in unsaid) / SECOND_NS
-        first = [self._look_at(each.pid) for each in involved]
+        first = {pid: self._look_at(pid) for pid in trainings}
         self._sleep(min(max(limit_s / 10, SHORTEST_S), LONGEST_S))
         now_s = self._now_s()
         self._due_s = now_s + max(limit_s / AGAIN, SHORTEST_S)
         later = self._trainings(now_s)
         hangs: dict[int, Hang] = {}
         stacks: list[Look] = []
-        for each, before in zip(involved, first, strict=True):
-            now, after = later.get(each.pid), self._look_at(each.pid)
+        for pid, each in trainings.items():
+            before, now, after = first[pid], later.get(pid), self._look_at(pid)
             if before and after and now and now.batches == each.batches:
                 hang = hang_of([before, after], declared_marks(), now.silent_ns)
-                hangs[each.pid] = replace(hang, rank=each.rank, batches=each.batches)
+                hangs[pid] = replace(hang, rank=each.rank, batches=each.batches)
                 stacks.append(after)
         if any(each.pid not in hangs for each in unsaid):
             return None  # it has ended, or got a batch meanwhile
         ranks = tuple(hangs.values())
-        hang = hang_of_job(ranks, max(each.world_size for each in involved), self._over())
-        is_short = hang.cause == "step" and hang.silent_ns <= trainings[hang.training].long_step_ns
-        was_said = all(self._said.get(each.pid, (-1,))[0] == each.batches for each in involved)
-        if is_short or (was_said and not hang.is_hang):
+        hang = hang_of_job(ranks, max(each.world_size for each in trainings.values()), self._over())
+        was_said = all(self._said.get(each.pid, (-1,))[0] == each.batches for each in unsaid)
+        if hang.cause == "step" or (was_said and not hang.is_hang):
             return None
-        for each in involved:
-            was_hang = self._said.get(each.pid) == (each.batches, True)
-            self._said[each.pid] = each.batches, hang.is_hang or was_hang
+        for pid in hangs:
+            batches = trainings[pid].batches
+            self._said[pid] = batches, hang.is_hang or self._said.get(pid) == (batches, True)
         return Found(hang, ranks, self._written(ranks, stacks))
 
     def _over(self) -> dict[int, int]:
         """The batches of each rank that is within no epoch, whether its process goes on or not."""
         runs = [followed.run for followed in self._logs.values()]
-        served = [(run.environment.get("rank"), run) for run in runs if run.so_far.batches]
+        served = [(run.environment.get("rank"), run) for run in runs if run.batches]
         goes_on = {rank for rank, run in served if run.is_open}
         return {
-            rank: sum(run.so_far.batches for each, run in served if each == rank)
+            rank: sum(run.batches for each, run in served if each == rank)
             for rank, _ in served
             if isinstance(rank, int) and rank not in goes_on
         }
@@ -165,40 +155,34 @@ class HangWatch:
             pid, host = (followed.run.environment.get(name) for name in ("pid", "host"))
             if not is_there or silent_ns is None or not isinstance(pid, int):
                 continue
-            if psutil.pid_exists(pid) and (
-                host == self._host or (is_hidden(host) and _has_open(pid, path))
-            ):
+            if psutil.pid_exists(pid) and (host == self._host or _has_open(pid, path)):
                 loaders[pid].append((silent_ns, followed.run))
         trainings = {}
         for pid, each in loaders.items():
             runs = [run for _, run in each]
             longest_ns = TIMES_LONGEST_WAIT * max(run.longest_wait_ns for run in runs)
-            gap_ns = TIMES_LONGEST_GAP * max(run.longest_gap_ns for run in runs)
             after_s, known = self._hang_after_s, runs[0].environment
-            rank, size = known.get("rank"), known.get("world_size")
             trainings[pid] = Training(
                 pid,
-                rank if isinstance(rank, int) else None,
-                size if isinstance(size, int) else 1,
-                batches=sum(run.so_far.batches for run in runs),
+                known.get("rank"),
+                known.get("world_size", 1),
+                batches=sum(run.batches for run in runs),
                 silent_ns=min(silent_ns for silent_ns, _ in each),
                 limit_ns=max(longest_ns, LEAST_NS) if after_s is None else after_s * SECOND_NS,
-                long_step_ns=gap_ns if any(run.is_open for run in runs) else math.inf,
             )
         return trainings
 
     def _written(self, ranks: Sequence[Hang], looks: Sequence[Look]) -> Path | None:
-        """The new file with all stacks, beside the logs; None where it cannot be written."""
-        is_folder = self._path.is_dir()
-        stem = self._path / "hang" if is_folder else self._path.with_name(f"{self._path.stem}-hang")
-        paths = (Path(f"{stem}-{number}.txt") for number in count(1))
+        """The new file with all stacks, beside the logs; None where there is none."""
+        folder = self._path if self._path.is_dir() else self._path.parent
+        paths = (folder / f"hang-{number}.txt" for number in count(1))
         path = next(path for path in paths if not path.exists())
-        try:
-            text = stacks_text(ranks, looks, redact=self._redact)
-            path.write_text(text, encoding="utf-8", errors="backslashreplace")
-        except OSError:
-            return None
-        return path
+        with suppress(OSError):
+            if not self._redact:
+                text = stacks_text(ranks, looks)
+                path.write_text(text, encoding="utf-8", errors="backslashreplace")
+                return path
+        return None
 
 
 def _has_open(pid: int, path: Path) -> bool:

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 Method = Callable[..., Iterator[Any]]
 
-SPAWNED = ("--multiprocessing-fork", "multiprocessing.forkserver")
-"""What the arguments of a process contain if multiprocessing started it, but for a fork."""
 OWN = {"loadeval", "loadeval_adapters"}
+OURS = "_loadeval_class"
+"""An attribute of what is put into a class: that class."""
 
 
 class State:
-    """What is patched in this process, and for whom.
+    """For whom classes of this process are patched.
 
     `session` measures all loaders, and each of `ones`, the newest first, a single one. `watched`
     has what adapters declare for modules that were imported or are waited for.
@@ -46,9 +46,7 @@ class State:
         self.ones: list[OneLoader] = []
         self.is_off = False
         self.pid = os.getpid()
-        self.replaced: dict[tuple[type, str], tuple[Any, Any]] = {}
         self.watched: dict[str, Watch] = {}
-        self.finder: Finder | None = None
 
     def declared(self, name: str) -> set[Any]:
         """All values of one attribute of these declarations."""
@@ -64,9 +62,7 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
 
     `adapter` is the one registered for it; None if an adapter of another module declares this one.
     """
-    module = sys.modules.get(name)
-    if module is None:  # it has removed itself
-        return []
+    module = sys.modules[name]
     if state.session is None:  # a worker that is forked later has its parent's
         state.pid = os.getpid()
     if adapter is None:
@@ -90,8 +86,7 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
 def use(session: Session, adapters: Mapping[str, str]) -> None:
     """Measure all loaders of these adapters with `session`, whenever they are imported."""
     state.session, state.is_off, state.pid = session, False, os.getpid()
-    state.finder = Finder(adapters, patch)
-    sys.meta_path.insert(0, state.finder)
+    sys.meta_path.insert(0, Finder(adapters, patch))
 
 
 def add(one: OneLoader, adapters: Mapping[str, str]) -> None:
@@ -105,14 +100,6 @@ def add(one: OneLoader, adapters: Mapping[str, str]) -> None:
 def end_session() -> None:
     """Measure nothing more with the session."""
     state.session, state.is_off = None, True
-    sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not state.finder]
-    _restore()
-
-
-def remove(one: OneLoader) -> None:
-    """Measure it no more."""
-    state.ones.remove(one)
-    _restore()
 
 
 def _patch_loader(kind: type, watch: Watch) -> None:
@@ -149,27 +136,10 @@ def _patch_class(kind: type) -> None:
 
 
 def _replace(kind: type, name: str, ours: Any) -> None:
-    """Put `ours` there, unless one of ours is."""
-    if (kind, name) not in state.replaced:
-        state.replaced[kind, name] = ours, vars(kind).get(name)
+    """Put `ours` there, unless one of ours is. It stays, and passes on once nothing is measured."""
+    if getattr(vars(kind).get(name), OURS, None) is not kind:
+        setattr(ours, OURS, kind)
         setattr(kind, name, ours)
-
-
-def _restore() -> None:
-    """Restore the classes once nothing is measured, but for what another tool has replaced.
-
-    One of ours below that passes on to the original, and to one of ours above where there is one.
-    """
-    if state.ones or not state.is_off:
-        return
-    for (kind, name), (ours, original) in state.replaced.items():
-        if vars(kind).get(name) is not ours:
-            continue
-        if original is None:
-            delattr(kind, name)
-        else:
-            setattr(kind, name, original)
-    state.replaced.clear()
 
 
 def _measured(
@@ -184,8 +154,7 @@ def _measured(
         if next(base for base in type(self).__mro__ if name in vars(base)) is not kind:
             return make()
         callers = _callers(sys._getframe(1))  # noqa: SLF001 - nothing else shows the caller
-        # What a loader asks for, or who looks at one batch, is no epoch of the training.
-        if not callers.isdisjoint(("inside", "looks")):
+        if "inside" in callers:  # what a loader asks for is no epoch of the training
             return make()
         for one in sorted(state.ones, key=lambda one: one.loader() is not self):
             if one.serves(self):
@@ -202,15 +171,14 @@ def _measured(
 def _callers(frame: FrameType | None) -> set[str]:
     """What adapters declare of the functions on the stack, by the names of a Watch's attributes."""
     inside = tuple(f"{package}." for package in {"loadeval", *state.declared("inside")})
-    functions = {name: state.declared(name) for name in ("looks", "evaluations")}
+    evaluations = state.declared("evaluations")
     callers: set[str] = set()
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
         if f"{module}.".startswith(inside):
             callers.add("inside")
-        for name, known in functions.items():
-            if (module, frame.f_code.co_name) in known:
-                callers.add(name)
+        if (module, frame.f_code.co_name) in evaluations:
+            callers.add("evaluations")
         frame = frame.f_back
     return callers
 
@@ -233,16 +201,8 @@ def _session() -> Session | None:
 
 
 def _is_worker() -> bool:
-    """Whether this process is a worker of a loader, not a rank that mp.spawn started.
-
-    A worker thread makes get_worker_info() tell of one in the whole training process.
-    """
+    """Whether multiprocessing started this process, and it is no rank of torch.distributed."""
     if multiprocessing.parent_process() is None:
-        return False
-    torch_data = sys.modules.get("torch.utils.data")
-    if torch_data is not None and torch_data.get_worker_info() is not None:
-        return True
-    if not any(word in " ".join(sys.orig_argv[:4]) for word in SPAWNED):
         return False
     distributed = sys.modules.get("torch.distributed")
     return distributed is None or not (distributed.is_available() and distributed.is_initialized())
@@ -276,8 +236,7 @@ def note_made(loader: Any, frame: FrameType | None, rebuilders: Container[str]) 
                 place = made_at(dataset)
                 break
             if package not in OWN and not is_library(path):
-                with suppress(OSError):  # the working directory may be gone
-                    path = path.removeprefix(f"{os.getcwd()}{os.sep}")  # noqa: PTH109 - pathlib takes 5 ms
+                path = path.removeprefix(f"{os.getcwd()}{os.sep}")  # noqa: PTH109 - pathlib takes 5 ms
                 place = f"{path}:{frame.f_lineno}"
             frame = frame.f_back
         if place is None or made_at(loader) is not None:  # a subclass may call this one

@@ -47,13 +47,6 @@ class Installed:
         self._measurement, self._end = measurement, end
         self._loader = loader  # what a framework builds is compared with it
 
-    @property
-    def log(self) -> Path | None:
-        """The log of the loader, or of the training loader; None where there is none."""
-        measurement = self._measurement()
-        file = None if measurement is None else measurement.settings.log_file
-        return None if file is None else Path(file)
-
     def recorded(self) -> Run:
         """Everything measured so far of the loader, or of the training loader.
 
@@ -123,20 +116,14 @@ def install(
     `loadeval run` measures this process already. A loader that does not take its settings raises it
     when it is iterated.
     """
-    if loader is not None:
-        of_all = {"output": output, "settings": settings, "allow_changes": allow_changes or None}
-        given = [name for name, value in of_all.items() if value is not None]
-        if given:
-            raise UsageError(
-                f"{given[0]}= is for all loaders of a process: leave it out, or the loader; the "
-                "log of one loader goes to log_file="
-            )
-        return _install_one(loader, mode, **{**options, "batches": batches, "redact": redact})
-    if options:
-        name = next(iter(options))
+    if options if loader is None else (output or settings or allow_changes):
         raise UsageError(
-            f"{name}= is for one loader, and none is given: install(dataloader, {name}=...)"
+            "output=, settings= and allow_changes= are for all loaders of a process, and "
+            "log_file= and other options of LoaderEvaluator for the one that is given: "
+            "install(dataloader, log_file=...)"
         )
+    if loader is not None:
+        return _install_one(loader, mode, **{**options, "batches": batches, "redact": redact})
     earlier = hook.state.session
     if earlier is not None and earlier.of_command:
         raise UsageError("this process is measured already, by `loadeval run`: omit install()")
@@ -151,9 +138,8 @@ def install(
     check(run_settings)
     if earlier is not None:
         _end(earlier)
-    name = Path(sys.argv[0]).stem if sys.argv and "ipykernel" not in sys.argv[0] else "notebook"
+    name = "" if redact else Path(sys.argv[0]).stem
     output_folder = None if output is None else Path(output)
-    name = "python" if redact else name
     folder = new_folder(name or "python", time.strftime("%Y%m%d-%H%M%S"), output_folder)
     said.clear()
     session = Session(replace(run_settings, folder=str(folder)))
@@ -182,13 +168,12 @@ def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
         )
     for one in list(hook.state.ones):
         if one.loader() is loader:
-            one.measurement.recorder.expects_batches = False  # nobody may be left to ask it
             one.end()
     file = options.get("log_file")
     if file is not None and Path(file).absolute() in _log_files and not options.get("overwrite"):
         options["log_file"] = file = free_name(file)
     measurement = measurement_of(LoaderEvaluator(loader, mode, **options))
-    one = OneLoader(loader, measurement, hook.remove)
+    one = OneLoader(loader, measurement, hook.state.ones.remove)
     if file is not None:
         _log_files.add(Path(file).absolute())
     hook.add(one, {TORCH: adapters()[TORCH]})

@@ -23,7 +23,7 @@ FOLDER = "LOADEVAL_RUN"
 """The variable with the folder of a run's logs. Without it nothing is measured."""
 ADAPTERS = "LOADEVAL_RUN_ADAPTERS"
 """The variable with the registered adapters, as entry points: `module=adapter,module=adapter`."""
-CPUS_AT_START = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+CPUS_AT_START = len(os.sched_getaffinity(0))
 """How many CPUs the process may use before the program has imported anything."""
 PYTHON_MARK = ".python"
 """An empty file in that folder: it shows that Python was started, and imported this module."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import atexit
 import os
-import socket
 import sys
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -22,9 +20,8 @@ from loadeval.core.threads import LOG_THREAD as LOG
 from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit, warn_once, within
 from loadeval.data.folder import LoaderRecord, ProcessRecord, Role
 from loadeval.data.lines import Mode
-from loadeval.data.log import REMOVED, why
-from loadeval.data.redaction import SALT, placeholder, run_salt, share_salt
-from loadeval.errors import LoadevalWarning, UsageError
+from loadeval.data.log import LOST, why
+from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator, Measurement, place_among_ranks
 from loadeval.launch.ended import note
 from loadeval.launch.folder import claimed_name
@@ -59,8 +56,6 @@ class MeasuredLoader:
         self, loader: Any, mode: Mode, log: Path, *, has_gradients: bool, options: dict[str, Any]
     ) -> None:
         self.measurement = measurement_of(LoaderEvaluator(loader, mode, log_file=log, **options))
-        # It is asked for an epoch, which may stay unread.
-        self.measurement.recorder.expects_batches = False
         self.mode, self.log, self.kind = mode, log, _kind_of(loader)
         self.has_gradients = has_gradients
         self.optimizer_steps = self.epochs = 0
@@ -110,17 +105,8 @@ class MeasuredLoader:
             role = "validation"
         elif self.optimizer_steps or not are_steps:
             role = "training"
-        info = self.measurement.recorder.header.loader
-        return LoaderRecord(
-            log=self.log.name,
-            role=role,
-            mode=self.mode,
-            loader=info.backend,
-            dataset=info.dataset,
-            has_gradients=self.has_gradients,
-            epochs=self.epochs,
-            optimizer_steps=self.optimizer_steps,
-        )
+        counts = self.has_gradients, self.epochs, self.optimizer_steps
+        return LoaderRecord(self.log.name, role, *counts)
 
 
 def measurement_of(evaluator: LoaderEvaluator) -> Measurement:
@@ -155,8 +141,6 @@ class Session:
         self.loaders: list[MeasuredLoader] = []
         self.of_command = of_command
         self._settings = settings
-        self._gave_salt = settings.redact and share_salt()
-        self._salt = run_salt()
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._name, self._rank = "", 0
@@ -224,8 +208,6 @@ class Session:
         if not self._name:
             self._rank = _rank()
             self._name = claimed_name(self.folder, self._rank)
-            # A program that turns warnings into errors would end at one of ours.
-            warnings.filterwarnings("default", category=LoadevalWarning)
             optimizer = sys.modules.get("torch.optim.optimizer")
             if optimizer is not None:
                 hook = optimizer.register_optimizer_step_post_hook(self.stepped)
@@ -239,10 +221,8 @@ class Session:
         if mode == "alternate" and (alternates or hasattr(loader, "load_state_dict")):
             mode = "log"
         stem = self._name + ("" if has_gradients else "-validation")
-        taken = {loader.log for loader in self.loaders}
         names = (f"{stem}{'' if number == 1 else f'-{number}'}.jsonl" for number in count(1))
-        paths = (self.folder / name for name in names)
-        log = next(path for path in paths if path not in taken and not path.exists())
+        log = next(path for name in names if not (path := self.folder / name).exists())
         options: dict[str, Any] = {"name": log.stem, "redact": settings.redact}
         if mode == settings.mode:
             options["batches"] = settings.batches
@@ -290,8 +270,6 @@ class Session:
             with suppress(Exception):  # it ends as it would have ended
                 note(self.folder, error)
         atexit.unregister(self.close)
-        if self._gave_salt:
-            os.environ.pop(SALT, None)
         self._count_no_steps()
         if self.loaders:
             for loader in self.loaders:
@@ -319,9 +297,7 @@ class Session:
     def _record(self, *, ended: bool) -> ProcessRecord:
         are_steps = any(loader.optimizer_steps for loader in self.loaders)
         loaders = tuple(loader.record(are_steps=are_steps) for loader in self.loaders)
-        host = socket.gethostname()
-        host = placeholder("host", host, self._salt) if self._settings.redact else host
-        return ProcessRecord(self._name, self._rank, self._pid, host, ended, loaders)
+        return ProcessRecord(self._name, self._rank, self._pid, ended, loaders)
 
 
 class OneLoader:
@@ -377,14 +353,11 @@ class OneLoader:
                 own, used = [sampler() for sampler in self._samplers], samplers_of(loader)
                 if any(sampler is own[0] for sampler in used):
                     return True
-                is_split, was_split = (
-                    any(isinstance(sampler, torch_data.DistributedSampler) for sampler in samplers)
-                    for samplers in (used, own)
-                )
+                is_split = any(isinstance(each, torch_data.DistributedSampler) for each in used)
                 is_same = any(one is another for one in own for another in used)
                 is_stream = isinstance(dataset, torch_data.IterableDataset)
                 trains: bool = sys.modules["torch"].is_grad_enabled()
-                return trains and (is_same or is_stream or (is_split and not was_split))
+                return trains and (is_same or is_stream or is_split)
         return False
 
 
@@ -424,16 +397,11 @@ def _kind_of(loader: Any) -> tuple[Any, ...]:
 
 
 def _source_of(loader: Any) -> Callable[[], Any]:
-    """Returns the dataset of a loader of torch's while it exists, else the loader itself.
-
-    Of a dataset that takes no weak reference, such as a list, as long as its loader exists.
-    """
-    is_of_torch = _is_of_torch(loader)
+    """Returns the dataset of a loader of torch's while it exists, else the loader itself."""
+    with suppress(TypeError):  # one such as a list takes no weak reference
+        return weakref.ref(dataset_of(loader) if _is_of_torch(loader) else loader)
     with suppress(TypeError):
-        return weakref.ref(dataset_of(loader) if is_of_torch else loader)
-    with suppress(TypeError):
-        reference = weakref.ref(loader)
-        return lambda: None if reference() is None else dataset_of(reference())
+        return weakref.ref(loader)
     return lambda: None
 
 
@@ -448,7 +416,7 @@ def _rank() -> int:
 
 def _reason(error: OSError) -> str:
     """Why a file in the folder of the run is not written."""
-    return REMOVED if isinstance(error, FileNotFoundError) else why(error)
+    return LOST if isinstance(error, FileNotFoundError) else why(error)
 
 
 def _reference(value: Any) -> Callable[[], Any]:

@@ -5,7 +5,6 @@ Also: how a loader gets other settings than its program gave it, before its firs
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -110,9 +109,10 @@ def check(settings: RunSettings) -> None:
         own_name = name.removeprefix(VALIDATION)
         # The adapter of another package may know others.
         if own_name not in KNOWN and registered().keys() <= own_adapters().keys():
-            alike = difflib.get_close_matches(own_name, KNOWN, 1)
-            meant = f"did you mean {alike[0]}?" if alike else f"expected one of {', '.join(KNOWN)}"
-            raise UsageError(f"no loader that loadeval knows has the setting {own_name}; {meant}")
+            raise UsageError(
+                f"no loader that loadeval knows has the setting {own_name}; expected one of "
+                f"{', '.join(KNOWN)}"
+            )
         if not isinstance(value, (int, float, str, list, type(None))):  # a log has it
             raise UsageError(f"{name} is {value!r}; expected a number, text, True, False or None")
         if own_name == "num_workers" and (type(value) is not int or value < 0):

@@ -14,9 +14,9 @@ import numpy as np
 
 from loadeval.data.columns import Columns
 from loadeval.data.run import Run
+from loadeval.inside.stages import mean_known
 from loadeval.launch.ended import NO_FILES, SHARED_MEMORY
 from loadeval.launch.loadeval_inject import ERROR_MARK
-from loadeval.model.costs import mean_known
 from loadeval.probes.limits import counts, memory_limit
 from loadeval.words import counted, size
 

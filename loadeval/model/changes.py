@@ -7,13 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from loadeval.data.columns import Columns
-from loadeval.errors import UsageError
-from loadeval.model.costs import faster, full_name
+from loadeval.model.costs import faster
 
 Costs: TypeAlias = Callable[[Columns], Columns] | Mapping[str, float]
-
-LEAST = {"num_workers": 0, "prefetch_factor": 1, "batch_size": 1}
-"""Settings that are whole numbers, and the least of each."""
 
 
 @dataclass(frozen=True)
@@ -43,42 +39,3 @@ class Change:
         for name, times in self.costs.items():
             costs = faster(costs, name, times)
         return costs
-
-
-def asked_for(
-    settings: Mapping[str, Any],
-    parts: Mapping[str, Any],
-    present: Mapping[str, Any],
-    costs: Columns,
-    offered: list[str],
-) -> Change:
-    """The change that a user asks for: settings that are None stay, and parts have short names.
-
-    Raises UsageError for a value that no loader can have, and for a part that is not known, telling
-    those that are `offered`.
-    """
-    for name, least in LEAST.items():
-        value = settings.get(name)
-        if value is not None and (type(value) is not int or value < least):
-            raise UsageError(f"{name} is {value!r}; expected a whole number, {least} or more")
-    cpus = settings.get("cpus")
-    if cpus is not None and not cpus > 0:
-        raise UsageError(f"cpus is {cpus!r}; expected a number above 0")
-    wanted = {name: each for name, each in settings.items() if each is not None}
-    if "prefetch_factor" in wanted and not {**present, **wanted}["num_workers"]:
-        raise UsageError(
-            f"prefetch_factor is {wanted['prefetch_factor']} and num_workers is 0; expected "
-            "workers, for only they prefetch: leave it out, or ask for 1 worker or more"
-        )
-    in_full: dict[str, float] = {}
-    for part, times in parts.items():
-        if isinstance(times, bool) or not isinstance(times, (int, float)) or not times > 0:
-            raise UsageError(
-                f"faster has {times!r} for {part!r}; expected how many times as fast it becomes, "
-                "above 0: 2 is twice as fast"
-            )
-        name = full_name(costs, part, offered)
-        if name in in_full:
-            raise UsageError(f"faster has {name!r} twice; expected each part once")
-        in_full[name] = times
-    return Change(wanted, in_full)

@@ -35,6 +35,7 @@ from loadeval.inside.stages import (
     Stages,
     first_batches_ns,
     looks,
+    mean_known,
     slow_rows,
     split_of,
     typical_sample_ns,
@@ -200,31 +201,20 @@ def faster(costs: Columns, name: str, times: float) -> Columns:
     return left if name == "fetch" else left.replace(**{part: left[part] / times})
 
 
-def full_name(costs: Columns, name: str, offered: list[str]) -> str:
+def full_name(costs: Columns, name: str) -> str:
     """The part that `name` means: the whole of its name, or the end of one after a dot.
 
-    Raises UsageError where that is none, telling those that are `offered`, or several.
+    Raises UsageError where that is none, or several.
     """
     parts = [each.removeprefix(PART) for each in costs.names if each.startswith(PART)]
-    stages = ["fetch", "collate", *STAGES]
-    if name in stages or name in parts:
+    parts += ["fetch", *STAGES]
+    if name in parts:
         return name
     ending = [part for part in parts if part.endswith(f".{name}")]
     if len(ending) == 1:
         return ending[0]
-    if ending:
-        several = " or ".join(map(repr, ending))
-        raise UsageError(f"faster has {name!r}, which may be {several}; name one of them in full")
-    expected = ", ".join(map(repr, dict.fromkeys((*offered, *stages))))
-    raise UsageError(
-        f"faster has {name!r}, of which the run knows nothing; expected one of {expected}"
-    )
-
-
-def mean_known(column: Column) -> float | None:
-    """The mean of what is known; None where nothing is."""
-    known = column[column != UNKNOWN]
-    return float(known.mean()) if len(known) else None
+    expected = ", ".join(map(repr, parts))
+    raise UsageError(f"faster has {name!r}, which names no part, or several; expected {expected}")
 
 
 def _known(column: Column, otherwise: Values | None = None) -> Values:
@@ -273,10 +263,9 @@ def start_ns(run: Run) -> float:
         slowest_ns = [max(of_epoch) for of_epoch in taken_ns.values()]
         return float(np.median(slowest_ns)) / (run.loader.workers or 1)
     environment, method = run.header.environment, run.loader.start_method
-    if method is None:  # the default of that system and Python
+    if method is None:  # the default of that Python
         version = tuple(map(int, re.findall(r"\d+", str(environment.get("python")))[:2]))
-        is_linux = str(environment.get("platform") or "Linux").startswith("Linux")
-        method = "fork" if is_linux and version < NO_FORK_SINCE else "spawn"
+        method = "fork" if version < NO_FORK_SINCE else "spawn"
     if method != "fork":
         return SPAWN_NS
     table = run.readings.get(("host", "process"), Columns({}))
@@ -288,19 +277,14 @@ def worker_bytes(run: Run) -> float | None:
     """What one more worker takes; None where it was not read.
 
     The PSS of a worker falls with the processes that share what it was forked from, such as the
-    workers of other loaders. So that is left out where the readings tell it: what is anonymous
-    counts what is shared in full, and PSS a part of it for each of the workers and their parent.
-    Mapped files are shared by all.
+    workers of other loaders. So that is left out: what is anonymous counts what is shared in full,
+    and PSS a part of it for each of the workers and their parent. Mapped files are shared by all.
     """
     table = run.readings.get(("host", "workers"), Columns({}))
-    if "alive_workers" not in table:
+    if not {"alive_workers", "pss_bytes", "pss_file_bytes", "anonymous_bytes"} <= {*table.names}:
         return None
-    table = table.take(table.alive_workers > 0)
-    alive, unknown = table.alive_workers, np.full(len(table), np.nan)
-    names = ("pss_bytes", "pss_file_bytes", "anonymous_bytes", "rss_bytes")
-    pss, of_files, anonymous, rss = (table.get(name, unknown) for name in names)
-    own = np.maximum(((alive + 1) * (pss - of_files) - anonymous) / alive, 0.0)
-    for total in (own, pss, rss):
-        if not np.isnan(total).all():
-            return float(np.nanmedian(total / alive))
-    return None
+    alive = table.alive_workers
+    own = (alive + 1) * (table.pss_bytes - table.pss_file_bytes) - table.anonymous_bytes
+    known = own[alive > 0] / alive[alive > 0] ** 2
+    known = known[np.isfinite(known)].clip(0.0)
+    return float(np.median(known)) if len(known) else None

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from loadeval.data.columns import Columns
-from loadeval.data.redaction import TORCHS_OWN
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.estimate.cpus import cpus
@@ -24,8 +23,8 @@ from loadeval.estimate.gap import Gap, throughput
 from loadeval.estimate.gap import gap as gap_of
 from loadeval.estimate.stats import SIGMAS, Estimate
 from loadeval.estimate.steady import epoch_lengths, length_of_epochs
-from loadeval.inside.code import LOCKS, SLEEPS, blockage
-from loadeval.inside.stages import Stages
+from loadeval.inside.code import SLEEPS, blockage
+from loadeval.inside.stages import Stages, mean_known
 from loadeval.inside.stages import stages as stages_of
 from loadeval.model import costs as of
 from loadeval.model.changes import Change
@@ -64,29 +63,6 @@ MATTERS = 0.05
 ENOUGH = 0.98
 """As many workers as reach this share of the best throughput are enough."""
 
-LIMITS = {
-    "the training step": "The training step is the limit: the loader keeps up with it.",
-    "loading in the training process": (
-        "Loading in the training process is the limit: workers would load in the background."
-    ),
-    "the workers": "The workers are the limit: more of them, or cheaper samples, would help.",
-    "the CPUs": "The CPUs are the limit: more of them, or cheaper samples, would help most.",
-    "the training process": (
-        "The training process is the limit: besides its step it hands out indices and receives "
-        "batches, which more workers do not change."
-    ),
-    "the storage": "Storage is the limit: more workers would not read faster.",
-    "a lock": "A lock is the limit: workers wait for each other.",
-    "one process that serves all": "One process is the limit: it answers all workers.",
-    "prefetching": (
-        "Too few batches are prefetched: a larger prefetch_factor would help where batches take "
-        "unequal times."
-    ),
-    "the starts of epochs": (
-        "The starts of epochs are the limit: the loader keeps up within them."
-    ),
-}
-"""What training may be held up by, and what that means."""
 AS_IT_IS = Change()
 NOTHING_GAINED = Estimate(1.0, 1.0, 1.0)
 
@@ -112,28 +88,20 @@ class Model:
 
     def __init__(self, run: Run, gap: Gap, stages: Stages | None) -> None:
         """Raises UsageError where nothing can be predicted from the run."""
-        name = run.path or run.header.name
+        use, missing = cpus(run), "how long enough batches take"
+        costs: Columns | None = None
         if run.header.mode != "alternate":
-            raise UsageError(
-                f"{name} was recorded with mode={run.header.mode!r}, which does not measure the "
-                "training step without loading, so nothing can be predicted from it; record one "
-                "that does: loadeval diagnose -- COMMAND"
-            )
-        if stages is None:
-            raise UsageError(
-                f"{name} does not tell what happens inside the loader, so nothing can be predicted "
-                "from it; expected a run of a loader that loadeval looks into, such as PyTorch's "
-                "DataLoader, without stages=False"
-            )
-        use = cpus(run)
-        costs = None
-        if gap.real is not None and gap.ideal is not None and gap.whole is not None:
+            missing = "what a training step takes without loading"
+        elif stages is None:
+            missing = "what happens inside the loader"
+        elif gap.real is not None and gap.ideal is not None and gap.whole is not None:
             costs = of.costs_of(run, stages, gap.ideal.value, 1.0 if use.step is None else use.step)
             self._real, self._ideal_ns, self._whole_ns = gap.real, gap.ideal.value, gap.whole.value
-        if costs is None:
+        if costs is None or stages is None:
             raise UsageError(
-                f"{name} has too few batches to predict from: its iteration, its training step or "
-                "the loading of its batches was not measured; let it run for more batches"
+                f"{run.path or run.header.name} does not tell {missing}, so nothing can be "
+                "predicted from it; expected a run of loadeval diagnose -- COMMAND, of a loader "
+                "that loadeval looks into"
             )
         self.run, self.gap, self.stages = run, gap, stages
         self.costs, self.settings, self._use = costs, of.settings_of(run, use), use
@@ -228,7 +196,7 @@ class Model:
         return {count: self.throughput(Change({"num_workers": count})) for count in counts}
 
     def limit(self, change: Change = AS_IT_IS) -> str:  # noqa: PLR0911 - one for each limit
-        """What training is held up by then, one of LIMITS: "then the CPUs"."""
+        """What training is held up by then: the words of "then the CPUs are the limit"."""
         guess = self.guesses[0]
         costs, settings = self._changed(change, self._present(guess)[0])
 
@@ -262,13 +230,6 @@ class Model:
 
     # What is known of the run
 
-    @property
-    def parts(self) -> list[str]:
-        """Transforms and functions, the most frequent first, that somebody could make faster."""
-        own = [line for line in self.stages.code if not line.place.startswith(TORCHS_OWN)]
-        names = (name for line in own for name in (line.function, line.leaf) if name)
-        return list(dict.fromkeys((*(each.name for each in self.stages.transforms), *names)))
-
     @cached_property
     def blocked(self) -> float:
         """The share of fetching and collating in which a worker is blocked, slow samples apart."""
@@ -297,22 +258,20 @@ class Model:
             return (True,)
         line = self.stages.blocked_line
         blocked_in = "" if line is None else line.blocked_in
-        is_lock = self.blockage == "lock"
-        if not self.settings["num_workers"]:
-            is_lock = blocked_in.startswith(LOCKS)
-        if self.blocked < BLOCKAGE_MATTERS or is_lock or blocked_in.endswith(SLEEPS):
+        is_read = self.blockage != "lock" and not blocked_in.endswith(SLEEPS)
+        if self.blocked < BLOCKAGE_MATTERS or not is_read:
             return (False,)
         return (True, False) if self.blockage == "disk" else (False, True)
 
     @property
-    def tensors(self) -> float | None:
-        """How many tensors a batch has; None where none were counted."""
-        return of.mean_known(self.run.stages.tensors)
-
-    @property
     def batch_bytes(self) -> float | None:
         """The size of a batch; None where it is not known."""
-        return of.mean_known(self.run.steps.nbytes)
+        return mean_known(self.run.steps.nbytes)
+
+    def settings_with(self, change: Change) -> dict[str, Any]:
+        """All settings then; no others use CPUs that are given."""
+        alone = {"others_cpus": 0.0, "worker_cpus": None} if "cpus" in change.settings else {}
+        return {**self.settings, **alone, **change.settings}
 
     def batches_in(self, change: Change) -> float:
         """How many batches of the run one batch is worth then."""
@@ -360,13 +319,12 @@ class Model:
 
     def _changed(self, change: Change, present: Columns) -> tuple[Columns, dict[str, Any]]:
         """What batches take then, and with which settings they are simulated."""
-        settings, now = dict(self.settings), self.settings["num_workers"]
-        if "cpus" in change.settings:
-            settings |= {"others_cpus": 0.0, "worker_cpus": None}
-        settings |= {name: each for name, each in change.settings.items() if name in settings}
+        now, every = self.settings["num_workers"], self.settings_with(change)
+        settings = {name: every[name] for name in self.settings}
         costs, workers = change.applied(present), settings["num_workers"]
         if workers and not now:
-            costs = of.handed_over(costs, self.tensors, self.batch_bytes or 0.0)
+            tensors = mean_known(self.run.stages.tensors)
+            costs = of.handed_over(costs, tensors, self.batch_bytes or 0.0)
         if self.batches_in(change) != 1:
             costs = of.resized(costs, self.batches_in(change))
         if self.blockage == "lock" and workers:  # all together pass it no faster than they do now

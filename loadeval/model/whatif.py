@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadeval.data.run import Run
-from loadeval.estimate.memory import memory_there
+from loadeval.errors import UsageError
+from loadeval.estimate.memory import last_read
 from loadeval.estimate.stats import Estimate
-from loadeval.model.changes import Change, asked_for
-from loadeval.model.costs import HAND_OVER_NS, RECEIVE_TENSOR_NS, start_ns, worker_bytes
-from loadeval.model.model import AS_IT_IS, BLOCKAGE_MATTERS, UNLIKE, Model
-from loadeval.words import duration, share, size, times
+from loadeval.model.changes import Change
+from loadeval.model.costs import full_name, worker_bytes
+from loadeval.model.model import AS_IT_IS, UNLIKE, Model
+from loadeval.words import share, size, times
+
+LEAST = {"num_workers": 0, "prefetch_factor": 1, "batch_size": 1, "cpus": 0.01}
+"""The least that may be asked for of a setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +25,10 @@ class WhatIf:
 
     `settings` are all that the loader would have, as far as they are known, and `faster` the parts
     that would be so many times as fast, by their full names. `throughput` is in `unit` a second and
-    `speedup` over the run as it was, both over whole epochs. `limit` is one of LIMITS. Of the
-    `memory_bytes` that workers and batches in the queue take `shared_memory_bytes` lie in /dev/shm;
-    None is not known. `shortages` says of what there is too little, and `assumptions` what is taken
-    for granted.
+    `speedup` over the run as it was, both over whole epochs. `limit` is what training is held up
+    by then. Of the `memory_bytes` that workers and batches in the queue take `shared_memory_bytes`
+    lie in /dev/shm; None is not known. `shortages` says of what there is too little, and
+    `assumptions` what is taken for granted.
     """
 
     settings: Mapping[str, Any]
@@ -59,25 +63,40 @@ def whatif(
     Raises UsageError where a run does not tell what happens inside the loader, or what a training
     step takes without loading, and for a value that no loader can have.
     """
-    settings = {
+    model = run if isinstance(run, Model) else Model.of(run)
+    given = {
         "num_workers": num_workers,
         "prefetch_factor": prefetch_factor,
         "batch_size": batch_size,
         "cpus": cpus,
         "in_order": in_order,
     }
-    model = run if isinstance(run, Model) else Model.of(run)
-    change = asked_for(settings, faster or {}, model.settings, model.costs, model.parts)
-    return predicted(model, change)
+    settings = {name: each for name, each in given.items() if each is not None}
+    for name, least in LEAST.items():
+        if name in settings and not settings[name] >= least:
+            raise UsageError(f"{name} is {settings[name]!r}; expected {least} or more")
+    if prefetch_factor is not None and not {**model.settings, **settings}["num_workers"]:
+        raise UsageError(
+            f"prefetch_factor is {prefetch_factor} and num_workers is 0; expected workers, for "
+            "only they prefetch: leave it out, or ask for 1 worker or more"
+        )
+    parts = dict[str, float]()
+    for part, speed in (faster or {}).items():
+        if not speed > 0:
+            raise UsageError(
+                f"faster has {speed!r} for {part!r}; expected how many times as fast it becomes, "
+                "above 0: 2 is twice as fast"
+            )
+        parts[full_name(model.costs, part)] = speed
+    return predicted(model, Change(settings, parts))
 
 
 def predicted(model: Model, change: Change = AS_IT_IS) -> WhatIf:
     """What `model` says of a change."""
     memory, shared = memory_bytes(model, change)
-    alone = {"others_cpus": 0.0, "worker_cpus": None} if "cpus" in change.settings else {}
     present = {**model.settings, "batch_size": model.run.loader.batch_size}
     return WhatIf(
-        settings={**present, **alone, **change.settings},
+        settings={**present, **model.settings_with(change)},
         faster={} if callable(change.costs) else change.costs,
         throughput=model.throughput(change),
         unit=model.unit,
@@ -95,7 +114,7 @@ def memory_bytes(model: Model, change: Change) -> tuple[float | None, float | No
 
     None where that is not known.
     """
-    settings = {**model.settings, **change.settings}
+    settings = model.settings_with(change)
     workers, batch_bytes = settings["num_workers"], model.batch_bytes
     if batch_bytes is None:
         return None, None if workers else 0.0
@@ -109,7 +128,8 @@ def memory_bytes(model: Model, change: Change) -> tuple[float | None, float | No
 
 def shortages(run: Run, memory: float | None, shared: float | None) -> list[str]:
     """What of it the machine of the run has too little for, of memory and /dev/shm."""
-    there, free = memory_there(run), run.header.environment.get("shm_free_bytes")
+    there = last_read(run, "memory_limit_bytes")
+    free = run.header.environment.get("shm_free_bytes")
     told = []
     if memory and there and memory > there:
         told.append(
@@ -125,8 +145,8 @@ def shortages(run: Run, memory: float | None, shared: float | None) -> list[str]
 
 def assumptions(model: Model, change: Change) -> list[str]:
     """What a prediction takes for granted, for the run does not show it."""
-    settings, told = {**model.settings, **change.settings}, list[str]()
-    now, workers, cpus = model.settings["num_workers"], settings["num_workers"], settings["cpus"]
+    now, told = model.settings["num_workers"], list[str]()
+    workers = change.settings.get("num_workers", now)
     if workers > max(now, 1):
         if model.blockage == "lock":
             told.append(
@@ -140,37 +160,17 @@ def assumptions(model: Model, change: Change) -> list[str]:
                 "the storage is no faster in total, the other that each worker waits as now. "
                 "Training with more workers would tell."
             )
-        elif model.blocked >= BLOCKAGE_MATTERS:
-            told.append(
-                f"Workers are blocked for {share(model.blocked)} of fetching. With more workers, "
-                "that takes no longer."
-            )
         growths = [guess.growth for guess in model.guesses]
         told.append(
             f"For each further CPU in use, a batch takes {min(growths):.0%} to {max(growths):.0%} "
             "more CPU time."
         )
-        if cpus is None:
-            told.append(
-                "There is a CPU for each worker: the run does not tell how many CPUs training may "
-                "use."
-            )
     if workers and not now:
-        receive_ns = HAND_OVER_NS + RECEIVE_TENSOR_NS * (model.tensors or 0.0)
         told.append(
-            f"The training process receives a batch from a worker in some {duration(receive_ns)}, "
-            "by the number of its tensors: the run has no workers to show it."
+            "Workers start, and hand over batches, as fast as usual: the run has none to show it."
         )
-        told.append(f"Starting a worker takes some {duration(start_ns(model.run))}.")
     if model.batches_in(change) != 1:
         told.append("The training step takes the same time for a sample as in the run.")
-    if model.threads > 1 and cpus is not None and workers + model.threads > cpus:
-        slowed = [guess.step_slowed for guess in model.guesses]
-        told.append(
-            f"The {model.threads} threads of a training step wait for each other: where they lack "
-            f"a CPU, it takes {min(slowed):.1f} to {max(slowed):.1f} times as long as its share of "
-            "the CPUs says. With one thread (OMP_NUM_THREADS=1) that is gone."
-        )
     if abs(model.unlike - 1) > UNLIKE:
         told.append(
             f"Of the run as it is, the simulation takes {times(model.unlike)} the time that was "

@@ -20,8 +20,8 @@ ATTRIBUTES = ("name", "every", "open", "read", "close")
 def probes_named(chosen: Iterable[Any], *, threads: bool = False) -> tuple[Any, ...]:
     """New probes, those of names in NAMES and others as they are.
 
-    With `threads` also those of the threads of this process, unless no probe was chosen, or one of
-    that name. Raises UsageError for what is neither a name nor a probe.
+    With `threads` also those of the threads of this process, unless no probe was chosen. Raises
+    UsageError for what is neither a name nor a probe.
     """
     probes = []
     for each in chosen:
@@ -34,6 +34,6 @@ def probes_named(chosen: Iterable[Any], *, threads: bool = False) -> tuple[Any, 
             )
         else:
             probes.append(each)
-    if threads and probes and all(probe.name != "threads" for probe in probes):
+    if threads and probes:
         probes += [resolve_name(probe)() for probe in OF_THREADS]
     return tuple(probes)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,14 +30,9 @@ METRICS = {
     "pcie_transmit_bytes_per_s": (pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC, MIB),
 }
 """A quantity has its number in NVML, and the factor by which NVML's value is multiplied."""
-GONE = (
-    pynvml.NVMLError_GpuIsLost,
-    pynvml.NVMLError_GpuNotFound,
-    pynvml.NVMLError_ResetRequired,
-    pynvml.NVMLError_DriverNotLoaded,
-    pynvml.NVMLError_Uninitialized,
-)
-"""NVML raises these once a device is lost."""
+UNKNOWN = (NVMLError, AttributeError)
+"""What the device or driver does not support, or does not tell now; the latter of an older
+nvidia-ml-py."""
 SLOWED_BY = {
     "power_slowdown_flag": (
         pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
@@ -118,14 +113,14 @@ class GPUProbe:
                 self._pcie += [(device, name) for name in PCIE]
 
     def read(self) -> Mapping[str, Mapping[str, float]]:
-        """The quantities of each GPU now. Raises ProbeError once one is lost."""
+        """The quantities of each GPU now."""
         readings = {device.subject: self._quantities(device) for device in self._devices}
         now_ns = self._clock()
         if self._pcie and now_ns >= self._pcie_due_ns:  # one direction of one GPU at a time
             self._pcie_due_ns = now_ns + EACH_PCIE_NS // len(self._pcie)
             device, name = self._pcie.pop(0)
             self._pcie.append((device, name))
-            with _asking(device):
+            with suppress(*UNKNOWN):
                 traffic = pynvml.nvmlDeviceGetPcieThroughput(device.handle, PCIE[name])
                 readings[device.subject][name] = traffic * 1e3
         return readings
@@ -136,13 +131,13 @@ class GPUProbe:
         counters = self._counters.get(device.subject)
         for name, ask in QUERIES.items():
             if name != KERNEL_BUSY or counters is None:
-                with _asking(device):
+                with suppress(*UNKNOWN):
                     quantities[name] = ask(device.handle)
         reasons = quantities.pop(SLOWDOWNS, None)
         if reasons is not None:
             quantities |= {name: bool(int(reasons) & bits) for name, bits in SLOWED_BY.items()}
         if counters is not None:
-            with _asking(device):
+            with suppress(*UNKNOWN):
                 quantities |= counters.read()
         return quantities
 
@@ -154,17 +149,6 @@ class GPUProbe:
             with suppress(NVMLError):  # the driver may be gone
                 pynvml.nvmlShutdown()
         self._devices, self._counters, self._pcie = [], {}, []
-
-
-@contextmanager
-def _asking(device: Device) -> Iterator[None]:
-    """Leave out what the device or driver does not support, or does not know for now."""
-    try:
-        yield
-    except GONE as error:
-        raise ProbeError(f"{device.subject}: {error}") from None
-    except (NVMLError, AttributeError):  # the latter of an older nvidia-ml-py
-        pass
 
 
 class GPMCounters:
@@ -239,61 +223,48 @@ def used_devices(pid: int | None = None) -> list[Device]:
     whose process ids are its own. Raises ProbeError when there is no device, or it is not known
     which ones are used.
     """
-    devices, used, refusals = list[Device](), list[Device](), list[str]()
+    devices, used = list[Device](), list[Device]()
     try:
         count = pynvml.nvmlDeviceGetCount()
     except NVMLError as error:
         raise ProbeError(f"the GPUs cannot be counted: {error}") from None
     for index in range(count):
-        try:
+        with suppress(NVMLError):  # lost, or of another container: others may be ours
             gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
             device = Device(
                 index, gpu, pynvml.nvmlDeviceGetName(gpu), pynvml.nvmlDeviceGetUUID(gpu)
             )
-        except NVMLError as error:  # lost, or of another container: others may be ours
-            refusals.append(f"GPU {index} cannot be asked: {error}")
-            continue
-        with suppress(NVMLError):  # before Ampere
-            if pynvml.nvmlDeviceGetMigMode(gpu)[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
-                refusals.append(f"GPU {index} is divided by MIG, and its parts are not read")
-                continue
-        devices.append(device)
-        with suppress(NVMLError):
+            with suppress(NVMLError):  # before Ampere
+                if pynvml.nvmlDeviceGetMigMode(gpu)[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
+                    continue
+            devices.append(device)
             processes = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu)
             if any(process.pid == (pid or os.getpid()) for process in processes):
                 used.append(device)
     if not devices:
-        raise ProbeError("; ".join(refusals) or "no NVIDIA GPU found")
+        raise ProbeError("there is no NVIDIA GPU that may be asked and that MIG does not divide")
     if pid and not used:
         raise ProbeError(f"process {pid} computes on no GPU")
     return used or _visible_devices(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def _visible_devices(devices: list[Device], visible: str | None) -> list[Device]:
-    """The devices that CUDA_VISIBLE_DEVICES names, up to an entry that names none.
-
-    As in CUDA, none is visible where one is named twice.
-    """
+    """The devices that CUDA_VISIBLE_DEVICES names."""
     if visible is None:
         return devices
+    entries = [entry.strip() for entry in visible.split(",")]
+    numbers = {int(entry) for entry in entries if entry.isdecimal()}
+    uuids = tuple(entry for entry in entries if entry.startswith("GPU-"))
     by_bus = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    chosen: list[Device] = []
-    for entry in map(str.strip, visible.split(",")):
-        named = [each for each in devices if entry[:4] == "GPU-" and each.uuid.startswith(entry)]
-        if entry.isdecimal():
-            named = [each for each in devices if each.index == int(entry)]
-            if not by_bus and len({device.name for device in devices}) > 1:
-                raise ProbeError(
-                    f"it is not known which GPUs CUDA_VISIBLE_DEVICES={visible!r} stands for: the "
-                    "GPUs here differ, and CUDA numbers them by their speed; set "
-                    "CUDA_DEVICE_ORDER=PCI_BUS_ID, or give their UUIDs"
-                )
-        if len(named) != 1:
-            break
-        chosen += named
-    if not chosen or len({device.uuid for device in chosen}) < len(chosen):
-        value = repr(visible) if visible else "empty"
-        raise ProbeError(f"no GPU is visible: CUDA_VISIBLE_DEVICES is {value}")
+    if numbers and not by_bus and len({device.name for device in devices}) > 1:
+        raise ProbeError(
+            f"it is not known which GPUs CUDA_VISIBLE_DEVICES={visible!r} stands for: the GPUs "
+            "here differ, and CUDA numbers them by their speed; set "
+            "CUDA_DEVICE_ORDER=PCI_BUS_ID, or give their UUIDs"
+        )
+    chosen = [each for each in devices if each.index in numbers or each.uuid.startswith(uuids)]
+    if not chosen:
+        raise ProbeError(f"no GPU is visible: CUDA_VISIBLE_DEVICES={visible!r}")
     return chosen
 
 

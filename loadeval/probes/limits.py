@@ -84,7 +84,7 @@ def affinity_of(pid: int) -> frozenset[int]:
     """The CPUs that the process or thread `pid` may run on; none where that is not told."""
     try:
         return frozenset(os.sched_getaffinity(pid))
-    except (OSError, AttributeError):  # it is over; macOS and Windows have no such call
+    except OSError:  # it is over
         return frozenset()
 
 

@@ -306,10 +306,9 @@ def observe(
                 break
             for each in pids[: 1 + MOST_ASKED]:
                 moments[each] += moment_of(each)
-            with suppress(ProbeError):
-                for name, readings in gpu.read().items():
-                    if KERNEL_BUSY in readings:
-                        busy.setdefault(name, []).append(readings[KERNEL_BUSY])
+            for name, readings in gpu.read().items():
+                if KERNEL_BUSY in readings:
+                    busy.setdefault(name, []).append(readings[KERNEL_BUSY])
     finally:
         gpu.close()
         for recording in recordings.values():  # all at once, for each ends at its next sample

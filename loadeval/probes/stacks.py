@@ -33,7 +33,7 @@ LONGER = 3
 told so many times as long, and is stopped by whoever began it. It ends by itself if that one dies.
 """
 NOT_INSTALLED, NOT_PERMITTED, GONE = "py-spy is not installed", "not permitted", "no such process"
-NOT_PYTHON, UNSUPPORTED_PYTHON, FAILED = "not Python", "unsupported Python", "failed"
+NOT_PYTHON, FAILED = "not Python", "failed"
 NO_STACKS = {
     NOT_INSTALLED: 'py-spy is not installed: pip install "loadeval[attach]"',
     NOT_PERMITTED: (
@@ -42,15 +42,13 @@ NO_STACKS = {
     ),
     GONE: "the process ended before its stack was read",
     NOT_PYTHON: "the process runs no Python program",
-    UNSUPPORTED_PYTHON: "this py-spy does not know its Python: pip install -U py-spy",
-    FAILED: "py-spy could not read its stacks",
+    FAILED: "py-spy could not read its stacks; a newer one may: pip install -U py-spy",
 }
 """Why the stacks of a process cannot be read, and the words for it."""
 COMPLAINTS = {
     NOT_PERMITTED: r"os error 1\b|os error 13\b|Permission Denied",
     NOT_PYTHON: r"Failed to find (a )?python (version|interpreter)",
     GONE: r"os error 3\b|No such (file|process)|Check that the process is running",
-    UNSUPPORTED_PYTHON: r"unsupported version of python",
 }
 """By what py-spy says they are told apart; the first that matches."""
 ERRORS = re.compile(r"Errors: (\d+)")

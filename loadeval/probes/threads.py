@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import sys
 import threading
 import time
 from collections import defaultdict
@@ -24,9 +23,7 @@ FOLDER = "/proc/self/task"
 NAME_AT = 19
 """The name begins at this byte of a directory entry, on 64-bit Linux."""
 MOST_BYTES = 128
-MOST_NAMES = 22
-"""So many names have a subject each, beside the training thread and all others together."""
-TRAINING, OTHERS, LOCK = "training thread", "other threads", "python lock"
+TRAINING, LOCK = "training thread", "python lock"
 PAUSES_S = (0.002, 0.003, 0.005)
 """A reading gives Python's lock up for so long each, and so asks for it at moments that do not
 follow from when other threads release it."""
@@ -89,8 +86,7 @@ class ThreadsProbe:
     """Reads the threads of this process, those of one name together: how many `threads` there are.
 
     `cpu_cores` and `run_queue_cores` are means since the reading before: of how many threads on a
-    CPU, and runnable without one. The training thread is the one that made the probe. Beyond 22
-    names, those of the busiest threads, the rest are "other threads".
+    CPU, and runnable without one. The training thread is the one that made the probe.
     """
 
     name = "threads"
@@ -108,7 +104,6 @@ class ThreadsProbe:
                 "/proc/self/task/*/schedstat"
             )
         self._names: dict[int, str] = {}
-        self._distinct: set[str] = set()
         self._before: dict[int, Times] = {}
         self._before_ns: int | None = None
 
@@ -116,24 +111,19 @@ class ThreadsProbe:
         """The quantities of each subject now; a name that was told once is told on."""
         told = ((tid, self._files.times_of(tid)) for tid in self._files.threads())
         now = {tid: times for tid, times in told if times is not None}
-        now_ns, used = time.perf_counter_ns(), dict[int, Times]()
-        for tid, times in now.items():
-            before = self._before.get(tid, Times(0, 0))
-            # One that has another's number began since then.
-            begun = before if times.cpu_ns >= before.cpu_ns else Times(0, 0)
-            used[tid] = Times(times.cpu_ns - begun.cpu_ns, times.run_queue_ns - begun.run_queue_ns)
+        now_ns = time.perf_counter_ns()
         elapsed_ns = None if self._before_ns is None else now_ns - self._before_ns
-        self._before, self._before_ns = now, now_ns
         python = {thread.native_id: thread.name for thread in threading.enumerate()}
         self._names = {
-            tid: python.get(tid) or self._names.get(tid) or self._files.name_of(tid) for tid in used
+            tid: python.get(tid) or self._names.get(tid) or self._files.name_of(tid) for tid in now
         }
         subjects: dict[str, list[Times]] = defaultdict(list)
-        for tid in sorted(used, key=lambda tid: -used[tid].cpu_ns):
+        for tid, (cpu_ns, run_queue_ns) in now.items():
+            before = self._before.get(tid, Times(0, 0))
+            used = Times(cpu_ns - before.cpu_ns, run_queue_ns - before.run_queue_ns)
             name = TRAINING if tid == self._training else subject_of(self._names[tid])
-            if name != TRAINING and len(self._distinct) < MOST_NAMES:
-                self._distinct.add(name)
-            subjects[name if name in {TRAINING, *self._distinct} else OTHERS].append(used[tid])
+            subjects[name].append(used)
+        self._before, self._before_ns = now, now_ns
         readings: dict[str, dict[str, float | None]] = {}
         for subject, threads in subjects.items():
             readings[subject] = {"threads": len(threads)}
@@ -163,10 +153,8 @@ class PythonLockProbe:
     at_edges = False
 
     def open(self) -> None:
-        """Begin. Raises ProbeError where there is no such lock."""
+        """Begin."""
         self._files = Files()
-        if not getattr(sys, "_is_gil_enabled", lambda: True)():
-            raise ProbeError("this Python has no lock that its threads share")
 
     def read(self) -> Mapping[str, Mapping[str, float | None]]:
         """The wait now."""

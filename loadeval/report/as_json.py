@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import fields, is_dataclass
 from pathlib import PurePath
 
-import msgspec
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Columns
@@ -41,12 +38,9 @@ def as_json(value: object) -> Json:  # noqa: C901, PLR0911, PLR0912 - a line for
         if value.dtype.kind == "i":
             values[value == UNKNOWN] = None
         return as_json(values.tolist())
-    if isinstance(value, msgspec.Struct):
-        return {name: as_json(getattr(value, name)) for name in value.__struct_fields__}
-    if is_dataclass(value):
-        return {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        value = value._asdict()
+    for of_kind in ("__struct_fields__", "__dataclass_fields__", "_fields"):
+        if names := getattr(value, of_kind, ()):
+            return {name: as_json(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {
             " ".join(map(str, key)) if isinstance(key, tuple) else str(key): as_json(one)
@@ -54,8 +48,6 @@ def as_json(value: object) -> Json:  # noqa: C901, PLR0911, PLR0912 - a line for
         }
     if isinstance(value, Sequence):
         return [as_json(one) for one in value]
-    if isinstance(value, AbstractSet):
-        return [as_json(one) for one in sorted(value)]
     if isinstance(value, PurePath):
         return str(value)
     if callable(value):

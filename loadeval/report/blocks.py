@@ -39,13 +39,6 @@ Cell = str | Number
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
-    """A title within a section."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Text:
     """A paragraph, an entry of a list, a caution, a note in small print, or a command to type."""
 
@@ -55,10 +48,9 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Labels, and what belongs to each; `large` ones are the figures to see first."""
+    """Labels, and what belongs to each."""
 
     rows: Sequence[tuple[str, Cell]]
-    large: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +69,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Labelled bars on one scale, of parts that add up; a part's name is one of the palette's.
+    """Labelled bars on one scale, of durations that add up, under the names of the palette.
 
     In a figure they have a title, and a caption that `says` what they show.
     """
 
     rows: Sequence[tuple[str, Mapping[str, float]]]
-    unit: str = "duration"
     title: str = ""
     says: str = ""
 
@@ -123,7 +114,7 @@ class Findings:
     found: Sequence[FindingText]
 
 
-Block = Heading | Text | Facts | Table | Bars | Chart | Findings
+Block = Text | Facts | Table | Bars | Chart | Findings
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
-from itertools import zip_longest
 
 import numpy as np
 
@@ -58,8 +55,7 @@ from loadeval.report.blocks import (
     Text,
     TextKind,
 )
-from loadeval.report.palette import legend
-from loadeval.words import NOT_MEASURED, counted, duration, moment, share, times, wall_clock, worded
+from loadeval.words import NOT_MEASURED, counted, duration, moment, share, times, worded
 
 Row = tuple[Cell, ...]
 
@@ -71,10 +67,6 @@ MOST_LINES = 3
 MOST_RANKS = 64
 SEVERAL = ("the CPUs", "the workers", "the starts of epochs")
 """Limits of training that are more than one thing."""
-LEAST_GAIN = 0.005
-"""A part of a batch's time that is negative by a smaller share of it is not shown."""
-COUNTS_NOT = 2
-"""The arm, in a chart, of batches that do not count."""
 SERIES = {"real": "real", "ideal": "ideal", "loader_only": "loader"}
 """The colours of what throughput is known of."""
 
@@ -110,11 +102,6 @@ class Result:
     step: Columns
     metrics: Metrics
     padding: PaddingShare | None
-
-    @property
-    def runs(self) -> dict[Arm, Run]:
-        """The run that has the batches of each arm."""
-        return {"real": self.run, "ideal": self.ideal or self.run}
 
 
 def result_of(run: Run, ideal: Run | None = None, **others: Run) -> Result:
@@ -200,10 +187,9 @@ def backends_sections(
     unit, rates = unit_of(list(runs.values())), rates_of(backends)
     ranked = {name: backends[name] for name in rates}
     beside_fastest = [pair for pair in differences(runs) if pair.one == next(iter(ranked))]
-    others = beside_fastest if len(beside_fastest) > 1 else []
-    title = "No backend was measured"
+    title, others = "No backend was measured", list[str]()
     if beside_fastest:
-        title = _fastest(beside_fastest)
+        title, *others = map(_difference, beside_fastest)
     elif ranked:
         name, r = next(iter(ranked.items()))
         title = f"{name}: {r.verdict.headline}"
@@ -211,14 +197,7 @@ def backends_sections(
         (name, *(Number(own.get(key), "number") for key in SERIES)) for name, own in rates.items()
     ]
     gains: list[Row] = [
-        (
-            name,
-            _x(r.gap.speedup),
-            _part(r.gap.lost_share),
-            Number(memory_bytes(r.run), "size"),
-            r.verdict.level,
-        )
-        for name, r in ranked.items()
+        (name, _x(r.gap.speedup), Number(memory_bytes(r.run), "size")) for name, r in ranked.items()
     ]
     bars = [
         (name, series, own[key])
@@ -237,8 +216,8 @@ def backends_sections(
         _section(
             title,
             Table((f"{unit}/s", "real", "ideal", "loader alone"), speeds),
-            Table(("backend", "free loading", "lost", "memory", "verdict"), gains),
-            *_texts(f"{_difference(pair)}." for pair in others),
+            Table(("backend", "free loading", "memory"), gains),
+            *_texts(f"{other}." for other in others),
             *_texts((f"{name} failed: {error}" for name, error in failed.items()), "caution"),
             _beside_each_other("Backends", says, bars, f"{unit}/s"),
             priority=1,
@@ -256,19 +235,6 @@ def rates_of(backends: Mapping[str, Result]) -> dict[str, Mapping[str, Estimate]
     return {name: rates[name] for name in ranked}
 
 
-def _fastest(beside: Sequence[Difference]) -> str:
-    """Which backend trains fastest, if that is shown by it `beside` each other."""
-    one, other, ratio = beside[0]
-    if ratio.low is not None and ratio.low > 1:
-        next_one = f"the next, {other}" if len(beside) > 1 else other
-        return f"{one} trains fastest: {ratio:times} as fast as {next_one}"
-    if ratio.low is None or len(beside) == 1:
-        return _difference(beside[0])
-    level = [pair.other for pair in beside if (pair.ratio.low or 0.0) <= 1]
-    names = ", ".join([one, *level[:-1]])
-    return f"No difference is shown between the fastest, {names} and {level[-1]}"
-
-
 def _difference(pair: Difference) -> str:
     one, other, ratio = pair
     if ratio.low is None:
@@ -284,19 +250,8 @@ def _how_sure_of_backends(
     """How the backends were measured, and what makes that mean less."""
     runs = {name: r.run for name, r in backends.items()}
     about = f"{counted(count, 'backend')} under one training step"
-    if took_turns(list(runs.values())):
-        rounds = next(iter(runs.values())).header.settings.get("rounds")
-        about += f", in turns, {rounds} rounds in random order"
-    elif len(runs) > 1:
-        about += ", in separate runs"
-    measured = []
-    for arm in ARMS:
-        counts = sorted({getattr(r.gap, f"{arm}_batches") for r in backends.values()} - {0})
-        if counts:
-            ends = dict.fromkeys((counts[0], counts[-1]))
-            measured.append(f"{'-'.join(f'{end:,}' for end in ends)} {arm}")
-    if measured:
-        about += f"; {' and '.join(measured)} batches measured of each"
+    if len(runs) > 1:
+        about += ", in turns" if took_turns(list(runs.values())) else ", in separate runs"
     work = [f"The backends do not do equal work: {'; '.join(unequal)}."] if unequal else []
     own = {name: (*r.cautions, *r.run.notes) for name, r in backends.items()}
     missing = {
@@ -324,15 +279,13 @@ def _by_name(said: Mapping[str, Iterable[str]]) -> list[str]:
 def memory_bytes(run: Run) -> float | None:
     """The most that the training process was seen to take, and its workers; None if not read.
 
-    What they share counts once, where the system tells that.
+    What they share counts once.
     """
     most = list[float]()
     for subject in ("process", "workers"):
-        table = run.readings.get(("host", subject), Columns({}))
-        for name in ("pss_bytes", "rss_bytes"):
-            if name in table and np.isfinite(table[name]).any():
-                most.append(float(np.nanmax(table[name])))
-                break
+        read = run.readings.get(("host", subject), Columns({})).get("pss_bytes", np.empty(0))
+        if np.isfinite(read).any():
+            most.append(float(np.nanmax(read)))
     return sum(most) if most else None
 
 
@@ -340,13 +293,10 @@ def job_sections(job: Job, r: Result) -> list[Section]:
     """The ranks of a job, of whose run `r` tells: who keeps the others waiting comes first."""
     top, *rest = sections(r)
     if r.gap.ideal is None:
-        together = Number(r.throughput.get("real"), f"{r.unit}/s")
-        top = Section(job.headline, [Facts([("together", together)], large=True)], priority=1)
-    of_all = f" of {job.world_size}" if len(job.ranks) < job.world_size else ""
-    ranks, steps = counted(len(job.ranks), "rank"), counted(job.steps, "batch", "batches")
+        top = Section(job.headline, priority=1)
     measured = (
-        f"{ranks}{of_all}; {steps} measured on all. "
-        "At each step the job waits as long as the rank that waits longest."
+        f"{counted(job.steps, 'batch', 'batches')} measured on all {len(job.ranks):,} ranks. At "
+        "each step the job waits as long as the rank that waits longest."
     )
     short = _section(
         "ranks",
@@ -355,7 +305,7 @@ def job_sections(job: Job, r: Result) -> list[Section]:
         priority=2,
     )
     ranked = sorted(job.ranks, key=lambda rank: (-(rank.cost_ns or 0.0), -(rank.wait_ns or 0.0)))
-    shown, left = ranked[:MOST_RANKS], len(ranked) - MOST_RANKS
+    shown = ranked[:MOST_RANKS]
     rows = _rows(
         shown,
         rank=str,
@@ -380,7 +330,6 @@ def job_sections(job: Job, r: Result) -> list[Section]:
     each_rank = _section(
         "each rank",
         Table(("rank", "host", "own wait", "of the time", "for others", "last", "costs"), rows),
-        Text(f"and {left:,} more" if left > 0 else "", "note"),
         Text(means, "note"),
         Text(
             f"What is found, and inside the loader, is of rank {job.shown}, for which the others "
@@ -389,8 +338,7 @@ def job_sections(job: Job, r: Result) -> list[Section]:
         ),
         _beside_each_other("Ranks", says, own, "duration"),
     )
-    moved = [replace(each, priority=each.priority and each.priority + 1) for each in rest]
-    return [top, short, *moved, each_rank]
+    return [top, short, *rest, each_rank]
 
 
 # What sections are made of
@@ -426,7 +374,6 @@ def _section(title: str, *blocks: Block, priority: int | None = None) -> Section
                 return any(map(len, block.tables.values()))
             case Findings():
                 return bool(block.found)
-        return True
 
     return Section(title, list(filter(shows, blocks)), priority)
 
@@ -443,21 +390,11 @@ def _beside_each_other(
 
 
 def headline(r: Result) -> Section:
-    """The verdict and the figures to see first."""
-    g, says = r.gap, r.verdict.headline
-    first = _texts(each.says for each in r.diagnosis.findings if each.ahead)
-    now = ("now", Number(r.throughput.get("real"), f"{r.unit}/s"))
-    if g.ideal is not None:
-        figures = [
-            ("speed-up if loading were free", _x(g.speedup)),
-            ("of the time lost", _part(g.lost_share)),
-            now,
-            ("with free loading", Number(r.throughput.get("ideal"), f"{r.unit}/s")),
-        ]
+    """The verdict, what comes ahead of it, and of loading alone how long it is waited for."""
+    g, first = r.gap, _texts(each.says for each in r.diagnosis.findings if each.ahead)
+    if g.ideal is not None or g.real is None or g.waiting is None:
         remedy = r.verdict.remedy if r.verdict.level == "inconclusive" else ""
-        return _section(says, *first, Text(remedy), Facts(figures, large=True), priority=1)
-    if g.real is None or g.waiting is None:
-        return _section(says, *first, Text(r.verdict.remedy), priority=1)
+        return _section(r.verdict.headline, *first, Text(remedy), priority=1)
     whole, starts = (g.whole or g.real).value, max(g.share("epoch starts"), 0.0)
     title = f"Training waited for batches {share(g.waiting.value / whole + starts)} of the time"
     if starts >= MATTERS:
@@ -465,7 +402,7 @@ def headline(r: Result) -> Section:
     if "real" in r.throughput:
         title += f", at {worded(r.throughput['real'], f'{r.unit}/s')}"
     cost = Text("What that costs needs ideal loading beside it: loadeval diagnose -- COMMAND")
-    return _section(title, *first, cost, Facts([now], large=True), priority=1)
+    return _section(title, *first, cost, priority=1)
 
 
 def batch_time(r: Result) -> Section:
@@ -474,11 +411,7 @@ def batch_time(r: Result) -> Section:
     if g.real is None:
         return Section("")
     whole = (g.whole or g.real).value
-    parts = {
-        name: part.value
-        for name, part in sorted(g.parts(), key=lambda each: each[1].value > 0)
-        if part.value > 0 or part.value <= -LEAST_GAIN * whole
-    }  # what is negative takes off the step beside it
+    parts = {name: part.value for name, part in g.parts() if part.value > 0}
     bars = [("a batch", {"step": max(whole - sum(parts.values()), 0.0), **parts})]
     if g.ideal is not None:
         bars.append(("ideal", {"step": g.ideal.value}))
@@ -589,35 +522,36 @@ def lost(r: Result) -> Section:
 def arms(r: Result) -> Section:
     """Throughput and times of each arm."""
     g = r.gap
-    rates = {key: Number(r.throughput.get(key), f"{r.unit}/s") for key in SERIES}
     columns: dict[str, list[Cell]] = {}
-    for arm, iteration in zip(ARMS, (g.real, g.ideal), strict=True):
-        run = r.runs[arm]
+    of_arms: tuple[tuple[Arm, Run, Estimate | None], ...] = (
+        ("real", r.run, g.real),
+        ("ideal", r.ideal or r.run, g.ideal),
+    )
+    for arm, run, iteration in of_arms:
         steps = run.steps.take(steady(run, arm))
         if iteration is not None and len(steps):
             waits_ns = np.percentile(steps.wait_ns, [50, 95, 99, 100]).tolist()
             means_ns = [float(steps.step_ns.mean()), float(steps.wait_ns.mean())]
-            columns[arm] = [rates[arm], *map(_ns, [iteration, *means_ns, *waits_ns])]
-    if g.loader_only is not None:
-        columns["loader alone"] = [rates["loader_only"], _ns(g.loader_only)]
+            rate = Number(r.throughput.get(arm), f"{r.unit}/s")
+            columns[arm] = [rate, *map(_ns, [iteration, *means_ns, *waits_ns])]
     labels = ("throughput", "a batch", "step", "wait", "  p50", "  p95", "  p99", "  longest")
-    most = max(map(len, columns.values()), default=0)
+    rows = list(zip(labels, *columns.values(), strict=True)) if columns else []
     bars = [
-        (legend(series), series, r.throughput[key])
+        ("training", series, r.throughput[key])
         for key, series in SERIES.items()
         if key in r.throughput
     ]
     says = f"{r.unit} per second in the steady state, with 95% confidence intervals"
     return _section(
         "steady state",
-        Table(("", *columns), [*zip_longest(labels[:most], *columns.values(), fillvalue="")]),
+        Table(("", *columns), rows),
         _beside_each_other("Throughput, real beside ideal", says, bars, f"{r.unit}/s"),
     )
 
 
 def by_epoch(r: Result) -> Section:
     """Each epoch, and how long their starts took."""
-    first_ns = first_waits(r.run).wait_ns
+    first_ns = first_waits(r.run)
     rate = "batches_per_s" if r.unit == BATCHES else "samples_per_s"
     cells: dict[str, Callable[..., Cell]] = {
         "epoch": "{:g}".format,
@@ -634,12 +568,10 @@ def by_epoch(r: Result) -> Section:
         ]
     if r.workers_started is not None:
         facts.append(("worker processes started", f"{r.workers_started:,}"))
-    are = "In all: the waits and steps of these batches, and the wait that ends the epoch."
-    if r.gap.pairs is not None:
-        are = (
-            "Batches: those with real loading, whether they are in a pair that counts or not; the "
-            f"rest were served with ideal loading. {are}"
-        )
+    are = (
+        "Batches: those with real loading. In all: the waits and steps of these, and the wait that "
+        "ends the epoch."
+    )
     table = Table(head, _rows(r.epochs, **cells), "each epoch", folded=True)
     return _section("epochs", table, Text(are, "note"), Facts(facts))
 
@@ -661,7 +593,7 @@ def inside(r: Result) -> Section:
     transforms = _rows(s.transforms, name=str, ns=_ns, share=_part, calls="{:.1f}".format)
     code = _rows(s.code, name=str, share=_part, blocked_share=_part)
     samples = s.slow_samples[:MOST_SAMPLES]
-    slow = _rows(samples, index=str, longest_ns=_ns, times_typical=_x, times=str)
+    slow = _rows(samples, index=str, longest_ns=_ns, times_typical=_x)
     workers = _rows(s.workers, worker=str, batches="{:,}".format, batch_ns=_ns, typical_ns=_ns)
     work_ns = max(s.fetch_ns + s.collate_ns, 1.0)
     facts: list[tuple[str, float | None, str]] = [
@@ -670,9 +602,6 @@ def inside(r: Result) -> Section:
         ("  blocked", s.blocked_ns and s.blocked_ns / work_ns, "share"),
         ("waited while a later batch lay ready", s.head_of_line_ns, "duration"),
         ("a batch lay in the queue", s.queue_ns, "duration"),
-        ("pickled for a batch", s.pickled_bytes, "size"),
-        ("read for a batch", s.read_bytes, "size"),
-        ("of that from the disk", s.disk_bytes, "size"),
     ]
     return _section(
         title,
@@ -681,7 +610,7 @@ def inside(r: Result) -> Section:
         _stages_chart(r, s),
         Table(("transform", "a batch", "of loading", "calls a batch"), transforms),
         Table(("line of code", "of loading", "blocked"), code),
-        Table(("slowest samples", "longest", "times the typical one", "times seen"), slow),
+        Table(("slowest samples", "longest", "times the typical one"), slow),
         Table(("worker", "batches", "a batch", "median"), workers if len(workers) > 1 else ()),
         Facts([(label, Number(value, unit)) for label, value, unit in facts if value is not None]),
     )
@@ -693,7 +622,7 @@ def _stages_chart(r: Result, s: Stages) -> Chart:
         rows.append((each.stage, each.stage, each.charged_ns))
         if each.stage == "fetch":
             for one in s.transforms:
-                waited_ns = (s.transform_share(one) or 0.0) * s.total_ns
+                waited_ns = min(one.ns / max(s.fetch_ns, 1.0), 1.0) * each.charged_ns
                 rows.append((f"  {one.name}", "fetch", waited_ns))
     rows.append(("not attributed", "not_attributed", s.not_attributed_ns))
     tables = {"stages": Columns.of_rows(("label", "stage", "ns"), rows)}
@@ -742,7 +671,7 @@ def operators_and_threads(r: Result) -> Section:
         busy_share=_part,
         queue_share=_part,
     )
-    known = r.threads if r.threads and r.threads.threads else Threads((), {})
+    known = r.threads or Threads((), {})
     of_process = _rows(
         known.threads,
         name=str,
@@ -768,39 +697,30 @@ def timeline(r: Result) -> Section:
     """The waits along the run, and its outliers by their time."""
     order = np.argsort(-r.outliers.times_median, kind="stable")[:MOST_OUTLIERS]
     worst = r.outliers.take(order)
-    which = zip(worst.epoch.tolist(), worst.batch.tolist(), strict=True)
     rows = _rows(
-        worst.replace(
-            name=[f"epoch {epoch}, batch {batch}" for epoch, batch in which],
-            took_ns=worst.wait_ns + worst.step_ns,
-        ),
+        worst.replace(took_ns=worst.wait_ns + worst.step_ns),
         request_ns=lambda at_ns: "" if at_ns == UNKNOWN else moment(at_ns),
-        name=str,
+        epoch=str,
+        batch=str,
         took_ns=_ns,
         wait_ns=_ns,
         times_median=_x,
         worker=lambda worker: "" if worker == UNKNOWN else f"{worker}",
     )
-    head = ("at", "batch", "took", "waited", "of the median", "worker")
-    charts = [_waits_chart(r, arm) for arm in ARMS if arm == "real" or r.ideal is not None]
-    return _section("along the run", *charts, Table(head, rows, "outliers", folded=True))
+    head = ("at", "epoch", "batch", "took", "waited", "of the median", "worker")
+    table = Table(head, rows, "outliers", folded=True)
+    return _section("along the run", _waits_chart(r), table)
 
 
-def _waits_chart(r: Result, arm: Arm) -> Chart:
-    run = r.runs[arm]
-    arms = np.full(len(run.steps), COUNTS_NOT)
-    for code, name in enumerate(ARMS):
-        arms[steady(run, name)] = code
-    is_outlier = np.zeros(len(arms), np.bool_)
-    readings = {}
-    if run is r.run:
-        is_outlier[r.outliers.row] = True
-        readings = {key: read for key, read in run.readings.items() if key[0] != THREADS}
-    batches, marked = counted(len(arms), "batch", "batches"), counted(sum(is_outlier), "outlier")
-    says = f"The wait for each of {batches}, {marked} marked"
-    tables = {"batches": run.steps.replace(arm=arms, outlier=is_outlier)}
-    title = "Waits" if r.ideal is None else f"Waits, {arm}"
-    return Chart("waits", title, says, tables, "duration", readings)
+def _waits_chart(r: Result) -> Chart:
+    steps = r.run.steps
+    is_outlier = np.zeros(len(steps), np.bool_)
+    is_outlier[r.outliers.row] = True
+    readings = {key: read for key, read in r.run.readings.items() if key[0] != THREADS}
+    marked = counted(len(r.outliers), "outlier")
+    says = f"The wait for each of {counted(len(steps), 'batch', 'batches')}, {marked} marked"
+    tables = {"batches": steps.replace(outlier=is_outlier)}
+    return Chart("waits", "Waits", says, tables, "duration", readings)
 
 
 def system_metrics(r: Result) -> Section:
@@ -813,23 +733,10 @@ def system_metrics(r: Result) -> Section:
         )
         for each in m.quantities
     ]
-    grows = [
-        f"Memory of the {each.subject}: {each.says}, {worded(each.bytes_per_hour, 'size')} an hour."
-        for each in m.growths
-        if each.bytes_per_hour is not None
-    ]
-    facts: list[tuple[str, Cell]] = []
-    if r.padding is not None:
-        facts = [
-            ("padding of a batch", _part(r.padding.share)),
-            ("a step would be shorter by", _ns(r.padding.saved_ns)),
-        ]
     return _section(
         "system metrics",
         Table(("mean (p95)", "real", "ideal"), rows, "readings", folded=True),
         *_texts((f"{probe} not measured: {why}" for probe, why in m.missing), "note"),
-        *_texts(grows),
-        Facts(facts),
     )
 
 
@@ -878,9 +785,6 @@ def nothing_found(r: Result) -> Section:
 def settings(r: Result) -> Section:
     """What was measured: the loader, its settings, the machine."""
     loader, header = r.run.loader, r.run.header
-    recorded = header.created or NOT_RECORDED
-    with suppress(ValueError):  # not everybody writes when
-        recorded = wall_clock(datetime.fromisoformat(recorded))
     own = (
         *("workers", "prefetch_depth", "batch_size", "length", "start_method"),
         *("persistent_workers", "pinned", "dataset", "sampler", "made_at"),
@@ -888,25 +792,14 @@ def settings(r: Result) -> Section:
     known = {
         "run": header.name,
         "mode": header.mode,
-        "recorded": recorded,
+        "recorded": header.created,
         "loader": loader.backend.rpartition(".")[2] or NOT_RECORDED,
         **{name.replace("_", " "): getattr(loader, name) for name in own},
         "usable CPUs": header.environment.get("cpus_usable"),
         "host": header.environment.get("host"),
     }
-    if loader.overrides:
-        changed = ", ".join(f"{name}={value!r}" for name, value in loader.overrides.items())
-        known["in place of the program's"] = changed
-    facts = [
-        ("batches in an epoch" if label == "length" else label, _yes_no(value))
-        for label, value in known.items()
-        if value is not None
-    ]
+    facts = [(label, str(value)) for label, value in known.items() if value is not None]
     return _section("what was measured", Facts(facts))
-
-
-def _yes_no(value: object) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 SECTIONS: tuple[Callable[[Result], Section], ...] = (

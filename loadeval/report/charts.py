@@ -108,6 +108,11 @@ APART = 0.7
 """Between two groups of bars, in bars."""
 FARTHEST = 1.5
 """How far a whisker is drawn, in longest bars."""
+DOT: Look = {"marker": ".", "mew": 0, "alpha": 0.8}
+RING: Look = {"marker": "o", "mew": 1.6, "markerfacecolor": "none"}
+"""How waits are drawn; markers of what is usual, and of what is not."""
+THICK = 14.0
+"""How thick a stretch of a lane is."""
 LOG_FROM = 20
 """Times the typical wait at which the longest one asks for a logarithmic axis."""
 ZEROS = re.compile(r"\.0+(?!\d)|(?<=\.\d)0+(?!\d)")
@@ -124,8 +129,8 @@ def check_extension(path: Path) -> None:
     """Raise UsageError where `save` would, before something is measured for minutes."""
     if path.suffix.lower() not in FILES:
         raise UsageError(
-            f"cannot write a figure as {path.name!r}: its extension is {path.suffix!r}, where "
-            f"{', '.join(FILES[:-1])} or {FILES[-1]} was expected; try {path.stem}.png"
+            f"cannot write a figure as {path.name!r}; expected a name that ends in .png, .svg or "
+            ".pdf"
         )
 
 
@@ -202,9 +207,8 @@ def _drawn(figure: Figure | SubFigure, chart: Chart | Bars) -> float:
 
 def _written(figure: Figure, width: float, height: float, kind: str, paper: str) -> bytes:
     figure.set_size_inches(width / POINTS_PER_INCH, height / POINTS_PER_INCH)
-    undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
     made = io.BytesIO()
-    figure.savefig(made, format=kind, dpi=DOTS_PER_INCH, facecolor=paper, metadata=undated)
+    figure.savefig(made, format=kind, dpi=DOTS_PER_INCH, facecolor=paper)
     return made.getvalue()
 
 
@@ -229,7 +233,6 @@ def _tidied(content: bytes) -> ET.Element:
         return f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
 
     for element in root.iter():
-        element.text, element.tail = (element.text or "").strip() or None, None
         if element.tag == f"{{{SVG}}}g":
             own = element.attrib.pop("id", "")
             if own.startswith(MARK):
@@ -241,15 +244,10 @@ def _tidied(content: bytes) -> ET.Element:
 
 
 def _give_titles(group: ET.Element, titles: Sequence[str]) -> None:
-    """A title for each mark in a group; the style that all of them share becomes the group's."""
+    """A title for each mark in a group."""
     defined = {id(one) for defs in group.iter(f"{{{SVG}}}defs") for one in defs.iter()}
     kinds = {f"{{{SVG}}}use", f"{{{SVG}}}path"}
     marks = [one for one in group.iter() if one.tag in kinds and id(one) not in defined]
-    styles = {mark.get("style") for mark in marks}
-    if len(styles) == 1 and (style := styles.pop()):
-        group.set("style", style)
-        for mark in marks:
-            del mark.attrib["style"]
     for mark, title in zip(marks, titles, strict=False):
         ET.SubElement(mark, f"{{{SVG}}}title").text = title
 
@@ -274,7 +272,7 @@ class Bar(NamedTuple):
 
 
 def real_beside_ideal(figure: Figure | SubFigure, chart: Chart) -> float:
-    """A group of bars for each arm, backend or rank.
+    """A group of bars for a training, or for each backend or rank.
 
     `bars` has `row`, its name, `series` (real, ideal, loader or another colour of the palette), and
     `length`, an estimate; rows of one name are one group.
@@ -282,42 +280,31 @@ def real_beside_ideal(figure: Figure | SubFigure, chart: Chart) -> float:
     table = chart.tables["bars"]
     rows, colors, lengths = (table[name].tolist() for name in ("row", "series", "length"))
     groups: dict[str, list[Bar]] = {row: [] for row in rows}
-    is_grouped = len(groups) < len(rows)
     unit, title = (chart.unit, "") if chart.unit in FORMATS else ("number", chart.unit)
     for row, color, length in zip(rows, colors, lengths, strict=True):
-        of = f"{row}, {legend(color)}" if is_grouped else row
-        part = Part(length.value, color, f"{of}: {worded(length, chart.unit)}")
+        part = Part(length.value, color, f"{row}, {legend(color)}: {worded(length, chart.unit)}")
         groups[row].append(Bar([part], worded(length.value, unit), length))
-    height = BELOW + 38.0 * len(rows)
-    if is_grouped:
-        height = BELOW + LEGEND + 20.0 * (len(rows) + APART * len(groups))
+    height = BELOW + LEGEND + 20.0 * (len(rows) + APART * len(groups))
     (axes,) = _axes(figure, height)
-    if is_grouped:
-        _legend(axes, [_patch(color, legend(color)) for color in dict.fromkeys(colors)])
+    _legend(axes, [_patch(color, legend(color)) for color in dict.fromkeys(colors)])
     _bars(axes, groups, unit, title)
     return height
 
 
 def time_per_batch(figure: Figure | SubFigure, bars: Bars) -> float:
-    """A bar of parts for each row.
-
-    A part may be negative, such as the contention of steps that were faster beside loading: what
-    it takes off is in the sum alone.
-    """
+    """A bar of parts for each row."""
     height = 38.0 * len(bars.rows) + BELOW + LEGEND
     (axes,) = _axes(figure, height)
     groups, entries = dict[str, list[Bar]](), dict[str, Artist]()
     for row, parts in bars.rows:
         total, drawn = sum(parts.values()), []
         for name, value in parts.items():
-            if value > 0:
-                says = f"{name} {worded(value, bars.unit)}"
-                of = f"{row}: {says}, {share(value / (total or 1.0))}"
-                drawn.append(Part(value, name, of))
-                entries.setdefault(name, _patch(name, says))
-        groups[row] = [Bar(drawn, worded(total, bars.unit))]
+            says = f"{name} {duration(value)}"
+            drawn.append(Part(value, name, f"{row}: {says}, {share(value / (total or 1.0))}"))
+            entries.setdefault(name, _patch(name, says))
+        groups[row] = [Bar(drawn, duration(total))]
     _legend(axes, [*entries.values()])
-    _bars(axes, groups, bars.unit, "time per batch")
+    _bars(axes, groups, "duration", "time per batch")
     return height
 
 
@@ -330,12 +317,11 @@ def _bars(axes: Axes, groups: Mapping[str, Sequence[Bar]], unit: str, title: str
     behind: Look = {"xytext": (6, 0), "textcoords": "offset points", "va": "center_baseline"}
     for label, bars in groups.items():
         middles.append(place + (len(bars) - 1) / 2)
-        is_part = label.startswith("  ")
-        weight = "normal" if is_part or apart else "bold"
+        thick = 0.4 if label.startswith("  ") else 0.7
         for bar in bars:
             end = 0.0
             for part in bar.parts:
-                thick, color = 0.4 if is_part else 0.7, _color(part.color)
+                color = _color(part.color)
                 (drawn,) = axes.barh(place, part.length, thick, end, color=color)
                 _titled(drawn, [part.title])
                 end += part.length
@@ -345,7 +331,7 @@ def _bars(axes: Axes, groups: Mapping[str, Sequence[Bar]], unit: str, title: str
                 caps = [0] if high > most else [0, 1]
                 (line,) = axes.plot([low, end], [place] * 2, color=INK, lw=1.5)
                 line.set(marker="|", markersize=9, markeredgewidth=1.5, markevery=caps)
-            axes.annotate(bar.says, (end, place), weight=weight, annotation_clip=False, **behind)
+            axes.annotate(bar.says, (end, place), annotation_clip=False, **behind)
             longest, place = max(longest, end), place + 1
         place += apart
     axes.set_xlim(0, 1.18 * longest)
@@ -357,8 +343,8 @@ def _bars(axes: Axes, groups: Mapping[str, Sequence[Bar]], unit: str, title: str
 def waits(figure: Figure | SubFigure, chart: Chart) -> float:
     """The wait for each batch over the run, with outliers and epoch starts; and what was read then.
 
-    `batches` are a run's steps, with `arm` (0 real, 1 ideal, 2 neither counts) and `outlier`. Those
-    whose times are not known stand by their numbers. Readings have a panel for each quantity.
+    `batches` are a run's steps, with `outlier`. Those whose times are not known stand by their
+    numbers. Readings have a panel for each quantity.
     """
     table = chart.tables["batches"]
     is_timed = bool((table.request_ns != UNKNOWN).all())
@@ -366,32 +352,26 @@ def waits(figure: Figure | SubFigure, chart: Chart) -> float:
     time_s = (
         (table.request_ns + table.wait_ns) / SECOND_NS if is_timed else np.arange(float(len(table)))
     )
-    heights = [250.0 + LEGEND, *[90.0 + LEGEND] * len(panels)]
-    heights = [*(height + BETWEEN for height in heights[:-1]), heights[-1] + BELOW]
+    heights = [250.0 + LEGEND + BELOW, *[90.0 + LEGEND + BETWEEN] * len(panels)]
     top, *below = _axes(figure, *heights, sharex=True)
     starts = table.batch == 0
     outlier = table.outlier.astype(np.bool_) & ~starts
     usual = ~starts & ~outlier
     kinds = {
-        "real": usual & (table.arm == 0),
-        "ideal": usual & (table.arm == 1),
-        "not_counted": usual & (table.arm > 1),
-        "outlier": outlier,
-        "epoch_start": starts,
+        "ideal": (usual & (table.arm == 1), DOT),
+        "real": (usual & (table.arm == 0), DOT),
+        "outlier": (outlier, RING),
+        "epoch_start": (starts, RING | {"marker": "^"}),
     }
     entries: list[Artist] = []
-    for at, (kind, which) in enumerate(kinds.items()):
+    for kind, (which, look) in kinds.items():
         rows, name = np.flatnonzero(which), legend(kind)
         if not len(rows):
             continue
-        is_dot = kind in {"real", "ideal", "not_counted"}
-        kept = rows[extremes(table.wait_ns[rows], 150 if is_dot else 50)]
-        look: Look = {"marker": "^" if kind == "epoch_start" else "o", "markersize": 8}
-        look |= {"markerfacecolor": "none", "mew": 1.6, "label": counted(len(rows), name)}
-        if is_dot:  # the real ones are on top
-            look = {"marker": ".", "markersize": 7, "mew": 0, "alpha": 0.8, "zorder": 2 - at / 10}
-        (line,) = top.plot(time_s[kept], table.wait_ns[kept], ls="", color=LIGHT[kind], **look)
-        entries.append(_patch(kind, name) if is_dot else line)
+        kept = rows[extremes(table.wait_ns[rows], 150)]
+        shown = time_s[kept], table.wait_ns[kept]
+        (line,) = top.plot(*shown, ls="", markersize=8, color=LIGHT[kind], label=name, **look)
+        entries.append(line)
         columns = (column[kept].tolist() for column in (table.wait_ns, table.epoch, table.batch))
         titles = [
             f"{name}, epoch {epoch}, batch {batch}: {duration(ns)}"
@@ -429,7 +409,7 @@ Lines = dict[str, tuple[Values, Values]]
 
 
 def _changing(chart: Chart) -> dict[str, Lines]:
-    """The quantities that change along the run, or all where none does."""
+    """The quantities that change along the run."""
     every: dict[str, Lines] = {}
     for (probe, subject), read in chart.readings.items():
         for quantity in read.names[1:]:
@@ -438,12 +418,11 @@ def _changing(chart: Chart) -> dict[str, Lines]:
             if known.any():
                 line = read.time_ns[known] / SECOND_NS, values[known]
                 every.setdefault(quantity, {})[subject or probe] = line
-    change = {
+    return {
         quantity: lines
         for quantity, lines in every.items()
         if any(values.min() < values.max() for _, values in lines.values())
     }
-    return change or every
 
 
 def _reading(axes: Axes, quantity: str, lines: Lines, looks: Mapping[str, Any]) -> None:
@@ -453,9 +432,9 @@ def _reading(axes: Axes, quantity: str, lines: Lines, looks: Mapping[str, Any]) 
     drawn = []
     for subject, (time_s, values) in lines.items():
         color, dash = looks[subject]
-        kept = extremes(values, max(600 // len(lines), 20))
-        drawn += axes.plot(time_s[kept], values[kept], color=LIGHT[color], ls=dash, lw=1.5)
-        drawn[-1].set(label=subject, marker="o" if len(kept) == 1 else "")
+        kept = extremes(values, 100)
+        look: Look = {"color": LIGHT[color], "ls": dash, "label": subject}
+        drawn += axes.plot(time_s[kept], values[kept], lw=1.5, **look)
         mean = worded(float(values.mean()), unit)
         _titled(drawn[-1], [f"{subject}: {panel}, {mean} on average"])
     _legend(axes, drawn, at_right=True)
@@ -477,8 +456,7 @@ def stages(figure: Figure | SubFigure, chart: Chart) -> float:
     heights = [28.0 * len(table) + BELOW]
     lanes = [] if batches is None else sorted({UNKNOWN, *batches.worker.tolist()})
     if lanes:
-        tall = 26.0 if len(lanes) <= 16 else 13.0  # noqa: PLR2004 - they fit on a screen
-        heights.append(tall * len(lanes) + BELOW + LEGEND)
+        heights.append(20.0 * len(lanes) + BELOW + LEGEND)
     axes, *below = _axes(figure, *heights)
     groups: dict[str, list[Bar]] = {}
     rows = list(zip(*(table[name].tolist() for name in ("label", "stage", "ns")), strict=True))
@@ -501,19 +479,21 @@ def _lanes(axes: Axes, lanes: Sequence[int], batches: Columns, steps: Columns) -
     for kind, (begin_ns, took_ns) in took.items():
         batch, worker = (nobodys,) * 2 if kind == "step" else (batches.batch, batches.worker)
         lane_of = np.full(len(worker), UNKNOWN) if kind in OF_TRAINING else worker
-        for place, (lane, name) in enumerate(names.items()):
-            rows = (begin_ns != UNKNOWN) & (took_ns > 0) & (lane_of == lane)
-            columns = (column[rows].tolist() for column in (batch, begin_ns, took_ns))
-            bars, titles = [], []
-            for number, begin, length in zip(*columns, strict=True):
-                bars.append((begin / SECOND_NS, length / SECOND_NS))
-                of = name if number == UNKNOWN else f"{name}, batch {number}"
-                titles.append(f"{of}: {legend(kind)} {duration(length)} at {moment(begin)}")
-            if bars:
-                drawn = axes.broken_barh(bars, (place - 0.38, 0.76), color=_color(kind), lw=0)
-                _titled(drawn, titles)
-                kinds.append(kind)
-    _legend(axes, [_patch(kind, legend(kind)) for kind in dict.fromkeys(kinds)])
+        (rows,) = np.nonzero((begin_ns != UNKNOWN) & (took_ns > 0))
+        if not len(rows):
+            continue
+        ends_s = begin_ns[rows] / SECOND_NS, (begin_ns + took_ns)[rows] / SECOND_NS
+        places = np.searchsorted(lanes, lane_of[rows])
+        drawn = axes.hlines(places, *ends_s, colors=_color(kind), linewidth=THICK)
+        columns = (column[rows].tolist() for column in (lane_of, batch, begin_ns, took_ns))
+        titles = [
+            f"{names[lane]}{f', batch {number}' * (number != UNKNOWN)}: {legend(kind)} "
+            f"{duration(length)} at {moment(begin)}"
+            for lane, number, begin, length in zip(*columns, strict=True)
+        ]
+        _titled(drawn, titles)
+        kinds.append(kind)
+    _legend(axes, [_patch(kind, legend(kind)) for kind in kinds])
     _rows(axes, list(names.values()), range(len(names)), len(names))
     ends_ns = batches.fetch_start_ns.min(), batches.delivered_ns.max(), *steps.end_ns
     _run_axis(axes, np.array(ends_ns) / SECOND_NS, SECONDS)
@@ -522,44 +502,28 @@ def _lanes(axes: Axes, lanes: Sequence[int], batches: Columns, steps: Columns) -
 def worker_curve(figure: Figure | SubFigure, chart: Chart) -> float:
     """Throughput by number of workers: measured, and predicted with its range.
 
-    `measured`, `predicted` and `chosen`, a prediction under other settings, have `workers`,
-    `value`, `low` and `high`; `marks` has `workers` and a `label` for a line there. The latter two
-    may be missing.
+    `measured` and `predicted` have `workers` and `rate`, an estimate.
     """
-    height, tables = 270.0 + LEGEND + BELOW, chart.tables
+    height, color = 270.0 + LEGEND + BELOW, LIGHT["waiting"]
     (axes,) = _axes(figure, height)
-    predicted, blue = tables["predicted"], LIGHT["waiting"]
-    workers = predicted.workers
-    axes.plot(workers, predicted.value, color=blue, ls=DASHED, lw=2, label="predicted")
-    area = axes.fill_between(workers, predicted.low, predicted.high, color=blue, alpha=0.22, lw=0)
-    area.set_label("predicted range")
-    for kind, says, color, marker in (
-        ("predicted", "", blue, "o"),
-        ("chosen", "what if", LIGHT["contention"], "D"),
-        ("measured", "measured, 95% CI", LIGHT["real"], "o"),
-    ):
-        if kind not in tables:
-            continue
-        table = tables[kind]
-        look: Look = {"color": color, "marker": marker, "markersize": 8, "ls": "", "zorder": 3}
-        if kind == "predicted":
-            look |= {"markerfacecolor": PAPER, "mew": 2}
+    looks: dict[str, Look] = {
+        "predicted": {"color": color, "markerfacecolor": PAPER, "mew": 2},
+        "measured": {"color": LIGHT["real"]},
+    }
+    for kind, look in looks.items():
+        workers, rates = (chart.tables[kind][name].tolist() for name in ("workers", "rate"))
+        ends = np.array([(rate.value, rate.low, rate.high) for rate in rates], float)
+        value, low, high = ends.T
+        (dots,) = axes.plot(workers, value, "o", markersize=8, zorder=3, label=kind, **look)
+        points = zip(workers, rates, strict=True)
+        says = [f"{counted(at, 'worker')}, {kind}: {worded(of, chart.unit)}" for at, of in points]
+        _titled(dots, says)
+        if kind == "measured":
+            axes.vlines(workers, low, high, INK, linewidth=2)
         else:
-            whisker = INK if kind == "measured" else color
-            axes.vlines(table.workers, table.low, table.high, whisker, linewidth=2)
-        (dots,) = axes.plot(table.workers, table.value, label=says, **look)
-        columns = (table[name].tolist() for name in ("workers", "value", "low", "high"))
-        titles = [
-            f"{counted(count, 'worker')}, {says if kind == 'chosen' else kind}: "
-            + worded(value, chart.unit)
-            + ("" if math.isnan(low + high) else f" [{low:,.0f}, {high:,.0f}]")
-            for count, value, low, high in zip(*columns, strict=True)
-        ]
-        _titled(dots, titles)
-    if marks := tables.get("marks"):
-        for at, label in zip(marks.workers.tolist(), marks.label.tolist(), strict=True):
-            if at <= workers.max():  # else it would squeeze the curve
-                axes.axvline(at, color=FAINT, linewidth=1.2, linestyle=(0, (2, 3)), label=label)
+            axes.plot(workers, value, color=color, ls=DASHED, lw=2)
+            area: Look = {"color": color, "alpha": 0.22, "lw": 0, "label": "predicted range"}
+            axes.fill_between(workers, low, high, **area)
     _legend(axes, axes.get_legend_handles_labels()[0])
     axes.set_xlabel("workers")
     axes.set_ylabel(drawable(chart.unit, LONGEST_LABEL))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-import re
 from collections.abc import Sequence
 from importlib import resources
 from itertools import count
@@ -27,13 +26,10 @@ from markupsafe import Markup
 from loadeval.report.blocks import Cell, Chart, Number, Section
 from loadeval.report.charts import inline_svg
 from loadeval.report.palette import DARK, LIGHT, css_variables
-from loadeval.words import printable, share, shortened, worded
+from loadeval.words import duration, printable, share, shortened, worded
 
 LONGEST_TEXT = 5_000
 """Characters of one text that are shown: a run's names may be of any length."""
-LONGEST_WHOLE = 14
-"""Characters of a text that stays on one line."""
-PATH_ENDS = re.compile(r"(?<=[/\\])(?=[^/\\])")
 
 
 def page(sections: Sequence[Section], about: str) -> str:
@@ -64,7 +60,7 @@ def page(sections: Sequence[Section], about: str) -> str:
         about=about,
         drawn=drawn,
         share=share,
-        worded=worded,
+        duration=duration,
         script_hash=digest,
         light=Markup(css_variables(LIGHT)),  # noqa: S704 - ours
         dark=Markup(css_variables(DARK)),  # noqa: S704 - ours
@@ -77,18 +73,12 @@ def _shown(value: object) -> object:
     return value if isinstance(value, Markup) else printable(shortened(str(value), LONGEST_TEXT))
 
 
-def _cell(cell: Cell) -> Markup:
-    """A number on one line, with its interval on the next if need be; text as it is.
-
-    A path is broken behind its separators, and what is short is not broken.
-    """
-    text = cell if isinstance(cell, str) else worded(cell.value, cell.unit)
-    text = printable(shortened(text, LONGEST_TEXT))
-    if isinstance(cell, str) and len(text) > LONGEST_WHOLE:
-        return Markup("<wbr>").join(PATH_ENDS.split(text))
-    value, interval = text, ""
-    if isinstance(cell, Number):
-        value, _, interval = text.partition(" [")
+def _cell(cell: Cell) -> str:
+    """A number on one line, with its interval on the next if need be; text as it is."""
+    if isinstance(cell, str):
+        return cell
+    text = printable(shortened(worded(cell.value, cell.unit), LONGEST_TEXT))
+    value, _, interval = text.partition(" [")
     shown = Markup('<span class="number">{}</span>').format(value)
     if interval:
         shown += Markup(' <span class="number faint">[{}</span>').format(interval)

@@ -26,7 +26,6 @@ _NAMED = {
     "epoch_starts": ("#107c88", "#23929f"),
     "epoch_start": ("#c04a00", "#d4713a"),
     "outlier": ("#1c1b19", "#eceae6"),
-    "not_counted": ("#8f8b84", "#85837d"),
     "indices": ("#3f9e78", "#1f9773"),
     "fetch": ("#2f8ccb", "#2f8ccb"),
     "collate": ("#c26aa3", "#bd6299"),
@@ -39,10 +38,10 @@ LIGHT = {name: light for name, (light, _) in _NAMED.items()}
 DARK = {name: dark for name, (_, dark) in _NAMED.items()}
 Dash = str | tuple[int, tuple[int, ...]]
 DASHED: Dash = (0, (6, 3))
-DASHES = ("-", DASHED, (0, (2, 2)), (0, (6, 2, 2, 2)), (0, (10, 3)), (0, (10, 2, 2, 2)))
+DASHES = ("-", DASHED, (0, (2, 2)))
 """How lines are dashed, as matplotlib has it."""
 SERIES = ("real", "waiting", "ideal", "contention", "loader", "faint")
-"""Colours for things without a colour of their own, told apart by their lines' dashes too."""
+"""Colours for things without a colour of their own."""
 
 
 def series(number: int) -> tuple[str, Dash]:
@@ -51,7 +50,7 @@ def series(number: int) -> tuple[str, Dash]:
     A colour comes again after all of SERIES, with another dash.
     """
     count = len(SERIES)
-    return SERIES[number % count], DASHES[(number + number // count) % count]
+    return SERIES[number % count], DASHES[number // count % len(DASHES)]
 
 
 def legend(color: str) -> str:

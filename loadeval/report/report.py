@@ -174,12 +174,8 @@ class Report:
 def report_of(paths: Sequence[Path], between: Window | None = None) -> Report:
     """What is said of the runs in these files and folders, or of a window of each.
 
-    Raises RunLogError where one cannot be read, UsageError where they are not to be compared, or
-    one is given twice.
+    Raises RunLogError where one cannot be read, UsageError where they are not to be compared.
     """
-    if len({path.resolve() for path in paths}) < len(paths):
-        names = ", ".join(map(str, paths))
-        raise UsageError(f"{names}: the same file was given twice; expected different runs")
     if len(paths) == 1 and paths[0].is_dir():
         return report_of_training(logs_in(paths[0]), paths[0], between)
     runs = [

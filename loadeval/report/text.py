@@ -24,20 +24,22 @@ from loadeval.report.blocks import (
     Facts,
     Findings,
     FindingText,
-    Heading,
     Number,
     Section,
     Table,
     Text,
 )
 from loadeval.report.palette import DARK
-from loadeval.words import printable, whole_share, worded
+from loadeval.words import duration, printable, whole_share, worded
 
 WIDTH = 80
 """Columns of a file's lines, and of a terminal's where it does not say."""
 LONGEST_LINE = 100
 """Columns of a sentence's lines: longer ones are hard to read, however wide the terminal is."""
-LONGEST_BAR = 72
+LONGEST_BAR, BESIDE_BAR = 72, 18
+"""Columns of a bar at most, and of its label and its total."""
+MOST_FINDINGS = 10
+"""On a screen."""
 LOOKS = {
     "plain": ("", ""),
     "entry": ("- ", ""),
@@ -49,7 +51,7 @@ GAP = 2
 """Columns between those of a table."""
 NARROWEST, NARROWEST_NAME = 16, 24
 """Columns to which text in a table is wrapped, and names of rows are, at least."""
-BLOCKS, ASCII_BLOCKS = "█░▓▒", "#.+="
+BLOCKS = "█░▓▒"
 """What the parts of a bar are drawn with, in their order."""
 KEPT = "\ue000"
 """Stands for a space that no line ends at; `printable` lets none of it in."""
@@ -68,24 +70,19 @@ def show(
     console = Console(file=file, highlight=False, markup=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDTH
-    ascii_only = console.options.ascii_only
-    for line in lines(sections, console.width, height=height, ascii_only=ascii_only):
+    for line in lines(sections, console.width, height=height):
         console.print(line, no_wrap=True, overflow="ignore", crop=False)
 
 
 def lines(
-    sections: Sequence[Section],
-    width: int = WIDTH,
-    *,
-    height: int | None = None,
-    ascii_only: bool = False,
+    sections: Sequence[Section], width: int = WIDTH, *, height: int | None = None
 ) -> list[Line]:
     """The sections in lines of `width`; with a `height`, those of a priority that fit in it.
 
     Of these the first is always there, and findings have a line each.
     """
     if height is None:
-        every = [_of_section(section, width, ascii_only) for section in sections]
+        every = [_of_section(section, width) for section in sections]
     else:
         every = [[] for _ in sections]
         by_priority = [
@@ -95,10 +92,8 @@ def lines(
         ]
         left = height + 1
         for _, at in sorted(by_priority):
-            blocks = sections[at].blocks
-            found = sum(len(block.found) for block in blocks if isinstance(block, Findings))
-            for most in range(max(found, 1), 0, -1):
-                drawn = _of_section(_in_brief(sections[at], most), width, ascii_only)
+            for most in range(MOST_FINDINGS, 0, -1):
+                drawn = _of_section(_in_brief(sections[at], most), width)
                 if drawn and (len(drawn) < left or not any(every)):
                     every[at] = drawn
                     left -= len(drawn) + 1
@@ -107,23 +102,24 @@ def lines(
 
 
 def _in_brief(section: Section, most: int) -> Section:
-    """A section as a screen has it: a line for each finding, and without what others say."""
+    """A section as a screen has it: a line for each finding."""
     blocks = list[Block]()
     for block in section.blocks:
         if isinstance(block, Findings):
-            rows: list[tuple[str, ...]] = [_in_short(finding) for finding in block.found]
-            if not any(row[0] for row in rows):
-                rows = [row[1:] for row in rows]
-            blocks.append(Table((), rows[:most]))
-            if len(rows) > most:
-                blocks.append(Text(f"and {len(rows) - most} more"))
-        elif not (isinstance(block, Facts) and block.large):  # a verdict and its bars say them
+            rows = [
+                (finding.cost, f"{finding.name}: {finding.where}".removesuffix(": "))
+                for finding in block.found[:most]
+            ]
+            blocks.append(Table((), rows))
+            if len(block.found) > most:
+                blocks.append(Text(f"and {len(block.found) - most} more"))
+        else:
             blocks.append(block)
     says_itself = section.priority != 1 and blocks and isinstance(blocks[0], Bars | Text)
     return Section("" if says_itself else section.title, blocks)
 
 
-def _of_section(section: Section, width: int, ascii_only: bool) -> list[Line]:
+def _of_section(section: Section, width: int) -> list[Line]:
     # What a chart shows is in a table of its section.
     blocks = [block for block in section.blocks if not isinstance(block, Chart)]
     found: list[Line] = []
@@ -134,18 +130,16 @@ def _of_section(section: Section, width: int, ascii_only: bool) -> list[Line]:
     elif section.title:
         found += _paragraph(section.title, width, "bold")
     for before, block in zip([None, *blocks], blocks, strict=False):
-        is_apart = isinstance(block, Heading | Table | Facts)
-        if is_apart and before is not None and not isinstance(before, Heading | Text):
+        is_apart = isinstance(block, Table | Facts)
+        if is_apart and before is not None and not isinstance(before, Text):
             found.append(Line())
-        found += _of_block(block, width, ascii_only)
+        found += _of_block(block, width)
     return found
 
 
-def _of_block(block: Block, width: int, ascii_only: bool) -> list[Line]:
+def _of_block(block: Block, width: int) -> list[Line]:
     found: list[Line] = []
     match block:
-        case Heading():
-            found = _paragraph(block.text, width, "bold")
         case Text(kind="command"):
             found = [Line(printable(block.text))]
         case Text():
@@ -157,7 +151,7 @@ def _of_block(block: Block, width: int, ascii_only: bool) -> list[Line]:
             caption = _paragraph(block.caption, width, "bold") if block.caption else []
             found = caption + _table(block.head, block.rows, width)
         case Bars():
-            found = _bars(block, width, ASCII_BLOCKS if ascii_only else BLOCKS)
+            found = _bars(block, width)
         case Findings():
             for at, finding in enumerate(block.found, 1):
                 found += [*([Line()] if found else []), *_finding(at, finding, width)]
@@ -251,54 +245,30 @@ def _wrapped_cell(text: str, room: int) -> list[str]:
     return [indent + line for line in wrapped(text, room - len(indent))]
 
 
-def _bars(block: Bars, width: int, glyphs: str) -> list[Line]:
-    """Each bar with its total, and below them what their parts are."""
-    names = list(dict.fromkeys(name for _, parts in block.rows for name in parts))
-    look = {
-        name: (glyphs[at % len(glyphs)], DARK.get(name.replace(" ", "_"), "default"))
-        for at, name in enumerate(names)
-    }
-    labels = [printable(label) for label, _ in block.rows]
+def _bars(block: Bars, width: int) -> list[Line]:
+    """Each bar with its total, and below them what the parts of the first one are."""
+    (_, first), *_ = block.rows
+    look = {name: (BLOCKS[at], DARK[name.replace(" ", "_")]) for at, name in enumerate(first)}
     totals = [sum(parts.values()) for _, parts in block.rows]
-    in_words = [worded(total, block.unit) for total in totals]
-    label_width = max(map(cell_len, labels), default=0)
-    room = width - label_width - max(map(len, in_words), default=0) - 2 * GAP
+    longest, label_width = max(totals) or 1.0, max(len(label) for label, _ in block.rows)
     # A part that is there takes a column, however short it is.
-    room = max(min(room, LONGEST_BAR), NARROWEST) - len(names)
-    longest = max(totals, default=0.0) or 1.0
+    room = max(min(width - BESIDE_BAR, LONGEST_BAR), NARROWEST) - len(first)
     found = []
-    for label, total, (_, parts) in zip(labels, in_words, block.rows, strict=True):
-        line = Line(label + " " * (label_width - cell_len(label) + GAP))
-        end, drawn = 0.0, 0
+    for (label, parts), total in zip(block.rows, totals, strict=True):
+        line = Line(label.ljust(label_width + GAP))
         for name, value in parts.items():
-            end += value / longest * room
-            columns = max(round(end) - drawn, 1) if value > 0 else 0
             glyph, color = look[name]
-            line.append(glyph * columns, color)
-            drawn += columns
-        found.append(line.append(f"  {total}"))
-    whole = totals[0] if totals and totals[0] > 0 else None
+            line.append(glyph * max(round(value / longest * room), 1), color)
+        found.append(line.append(f"  {duration(total)}"))
     legend = Line()
-    for name in names:
-        glyph, color = look[name]
-        value = next(parts[name] for _, parts in block.rows if name in parts)
-        part = "" if whole is None else f" ({whole_share(value / whole)})"
-        said = f" {printable(name)} {worded(value, block.unit)}{part}"
-        entry = Line.assemble((glyph, color), said)
+    for name, (glyph, color) in look.items():
+        part = whole_share(first[name] / (totals[0] or 1.0))
+        entry = Line.assemble((glyph, color), f" {name} {duration(first[name])} ({part})")
         if legend and legend.cell_len + 3 + entry.cell_len > width:
             found.append(legend)
             legend = Line()
         legend = Line.assemble(legend, " " * 3, entry) if legend else entry
-    return [*found, legend] if names else found
-
-
-def _in_short(finding: FindingText) -> tuple[str, str]:
-    """What a finding costs without the interval, its name and its place."""
-    cost = finding.cost
-    if isinstance(cost, Number):
-        cost = Number(cost.point, cost.unit)
-    where = f": {finding.where}" if finding.where else ""
-    return _in_words(cost), f"{finding.name}{where}"
+    return [*found, legend]
 
 
 def _finding(at: int, finding: FindingText, width: int) -> list[Line]:

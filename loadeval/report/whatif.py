@@ -9,27 +9,26 @@ from pathlib import Path
 import numpy as np
 
 from loadeval.data.columns import Columns
+from loadeval.data.environment import SHM
 from loadeval.model.changes import Change
-from loadeval.model.model import LIMITS, NOTHING_GAINED, Model
+from loadeval.model.model import NOTHING_GAINED, Model
 from loadeval.model.whatif import WhatIf, predicted
-from loadeval.report.blocks import Block, Cell, Chart, Number, Section, Table, Text
+from loadeval.report.blocks import Cell, Chart, Number, Section, Table, Text
 from loadeval.words import counted, cpus
 
 SETTINGS = ("num_workers", "prefetch_factor", "in_order", "batch_size", "cpus")
 """Those of a prediction that a user can ask for, in the order in which they are told."""
 BRACKETS = "Brackets: 95% CI of what is measured, expected range of what is predicted."
-SPEEDUPS = "Speed-ups are of whole epochs, over the run as it was."
-MEMORY = {
-    "memory_bytes": ("memory", "Memory is that of the workers and of prefetched batches."),
-    "shared_memory_bytes": ("/dev/shm", "/dev/shm holds prefetched batches."),  # noqa: S108 - a name
-}
+NOTE = (
+    f"{BRACKETS} Speed-ups are of whole epochs, over the run as it was. /dev/shm holds prefetched "
+    "batches."
+)
 
 
 def whatif_sections(model: Model, asked: WhatIf | None = None) -> list[Section]:
     """What is predicted of the settings `asked` for; without any, of each number of workers."""
     every = by_workers(model) if asked is None else [predicted(model), asked]
-    memory = [kind for kind in MEMORY if any(_memory(each, kind) for each in every)]
-    rows: list[list[Cell]] = []
+    rows: list[tuple[Cell, ...]] = []
     for each in every:
         is_present = each.speedup == NOTHING_GAINED
         how = "measured" if is_present else "predicted"
@@ -38,22 +37,21 @@ def whatif_sections(model: Model, asked: WhatIf | None = None) -> list[Section]:
         limit = each.limit.removeprefix("the ")
         if limit == "loading in the training process":
             limit = "no workers"
-        taken = (_memory(each, kind) for kind in memory)
-        rows.append([name, rate, "present" if is_present else speedup, limit, *taken])
-    head = ["" if asked else "workers", f"{model.unit}/s", "speed-up", "held up by"]
-    blocks: list[Block] = [Table([*head, *(MEMORY[kind][0] for kind in memory)], rows)]
+        taken: Cell = ""
+        if each.settings["num_workers"]:
+            taken = Number(each.shared_memory_bytes, "size")
+        rows.append((name, rate, "present" if is_present else speedup, limit, taken))
+    head = ("" if asked else "workers", f"{model.unit}/s", "speed-up", "held up by", SHM)
     headline, said = _headline(model), list[Text]()
     if asked is None:
-        blocks.append(worker_curve(model, every))
         for short in [each for each in every if each.shortages][:1]:
             least = counted(short.settings["num_workers"], "worker")
             said.append(Text(f"From {least} on: {' '.join(short.shortages)}", "caution"))
     else:
-        headline, said = _says(model, asked), [Text(LIMITS[asked.limit])]
+        headline = _says(model, asked)
         said += [Text(each, "caution") for each in asked.shortages]
-    notes = [_cpus_there(model), BRACKETS, SPEEDUPS, *(MEMORY[kind][1] for kind in memory)]
-    said.append(Text(" ".join(filter(None, notes)), "note"))
-    parts = [Section(headline, priority=1), Section("", blocks), Section("", said)]
+    said.append(Text(f"{_cpus_there(model)} {NOTE}", "note"))
+    parts = [Section(headline, priority=1), Section("", [Table(head, rows)]), Section("", said)]
     if assumed := _assumed(every):
         parts.append(Section("assumed", [Text(each, "entry") for each in assumed]))
     return parts
@@ -83,18 +81,13 @@ def enough(model: Model) -> WhatIf:
     return predicted(model, model.with_workers(model.best_workers()))
 
 
-def plot_worker_curve(
-    model: Model,
-    output: str | os.PathLike[str] = "whatif.png",
-    chosen: WhatIf | None = None,
-) -> Path:
+def plot_worker_curve(model: Model, output: str | os.PathLike[str] = "whatif.png") -> Path:
     """Draw throughput against the number of workers; returns the path of the figure written.
 
     Args:
         model: the model of a run: `Model.of(read_run("run.jsonl"))`.
         output: where the figure goes, replacing what is there: a PNG, an SVG or a PDF by its
             extension.
-        chosen: what `whatif` predicted under some settings, which is marked.
 
     Raises:
         UsageError: `output` has another extension or cannot be written.
@@ -102,34 +95,22 @@ def plot_worker_curve(
     from loadeval.report import charts  # noqa: PLC0415 - matplotlib takes a second to import
 
     every, path = by_workers(model), Path(output)
-    assumed = _assumed(every if chosen is None else [*every, chosen])
-    headline = _headline(model) if chosen is None else _says(model, chosen)
-    notes = [BRACKETS, *(["Assumed: " + " ".join(assumed)] if assumed else [])]
-    charts.save(path, headline, [worker_curve(model, every, chosen)], notes)
+    notes = [BRACKETS, " ".join(["Assumed:", *_assumed(every)])]
+    charts.save(path, _headline(model), [worker_curve(model, every)], notes)
     return path
 
 
-def worker_curve(model: Model, every: Sequence[WhatIf], chosen: WhatIf | None = None) -> Chart:
+def worker_curve(model: Model, every: Sequence[WhatIf]) -> Chart:
     """The chart of throughput against the number of workers."""
-
-    def points(shown: Sequence[WhatIf]) -> Columns:
-        rates = [each.throughput for each in shown]
-        ends = [(np.nan, np.nan) if rate.low is None else rate.bounds for rate in rates]
-        return Columns(
+    tables = {
+        kind: Columns(
             {
                 "workers": [each.settings["num_workers"] for each in shown],
-                "value": [rate.value for rate in rates],
-                "low": [low for low, _ in ends],
-                "high": [high for _, high in ends],
+                "rate": np.array([each.throughput for each in shown]),
             }
         )
-
-    tables = {"measured": points([predicted(model)]), "predicted": points(every)}
-    if chosen is not None:
-        tables["chosen"] = points([chosen])
-    there = model.settings["cpus"]
-    if there is not None:
-        tables["marks"] = Columns({"workers": [there], "label": [cpus(there)]})
+        for kind, shown in (("measured", [predicted(model)]), ("predicted", every))
+    }
     says = f"In {model.unit} per second, over whole epochs. {_cpus_there(model)}"
     title = "Throughput by number of workers"
     return Chart("worker curve", title, says.rstrip(), tables, f"{model.unit}/s")
@@ -165,12 +146,6 @@ def _says(model: Model, one: WhatIf) -> str:
 
 def _assumed(every: Sequence[WhatIf]) -> list[str]:
     return list(dict.fromkeys(each for one in every for each in one.assumptions))
-
-
-def _memory(one: WhatIf, kind: str) -> Cell:
-    """What workers and prefetched batches take of a kind; without workers nothing is said."""
-    taken = getattr(one, kind)
-    return Number(taken, "size") if one.settings["num_workers"] and taken else ""
 
 
 def _cpus_there(model: Model) -> str:

@@ -202,18 +202,3 @@ def test_a_source_that_ends_is_served_epoch_by_epoch(auto_reset: bool, mode: str
     run = evaluator.recorded()
     assert run.header.loader.length is None
     assert run.steps.samples.tolist() == [4] * 21
-
-
-def test_operators_are_said_not_to_be_timed(dali_pipeline: Make) -> None:
-    """Once, where the loader is looked into; its threads are among the readings."""
-    loader = iterator(dali_pipeline())
-    for stages, expected in ((True, 1), (False, 0)):
-        evaluator = LoaderEvaluator(loader, stages=stages, probes=())
-        for _ in range(2):
-            list(evaluator)
-            loader.reset()
-        events = [event.message for event in evaluator.recorded().events]
-        assert len(events) == expected
-        assert all(
-            "only to Nsight Systems: run nsys profile -t nvtx,cuda" in message for message in events
-        )

@@ -10,7 +10,7 @@ import pytest
 from nvidia.dali import fn
 from nvidia.dali.pipeline import pipeline_def
 
-from loadeval import LoaderEvaluator, UsageError
+from loadeval import LoaderEvaluator
 from tests.adapters.loaders import adapter_of, contract, describe
 from tests.dali_loaders import GoesOnContract, numbered, numbers, sourced, trained
 
@@ -122,15 +122,11 @@ def test_a_source_without_end_has_no_length() -> None:
     assert trained(replayed, 2) == [[0] * 4 + [1] * 4 + [0] * 4] * 2
 
 
-def test_readers_of_different_lengths_are_refused(jpegs: Path) -> None:
-    """Nobody knows what an epoch is where two readers disagree; the user is told what to do."""
-
+def test_an_epoch_is_that_of_the_longest_reader(jpegs: Path) -> None:
     @pipeline_def
     def disagreeing() -> Any:
         every, _ = fn.readers.file(file_root=str(jpegs), name="every")
         some, _ = fn.readers.file(file_root=str(jpegs), name="some", dir_filters="class 0")
         return every, some
 
-    pipeline = disagreeing(batch_size=5, num_threads=1, device_id=None)
-    with pytest.raises(UsageError, match=r"\(every 6, some 2\).*reader_name="):
-        LoaderEvaluator(pipeline)
+    assert describe(disagreeing(batch_size=5, num_threads=1, device_id=None)).length == 6

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 import loadeval_adapters
-from loadeval import adapter as registry
-from loadeval.adapter import declared_in_stacks
 from loadeval.attach.marks import declared_marks
 
 PACKAGES = Path(sysconfig.get_path("purelib"))
@@ -69,8 +67,3 @@ def test_no_framework_is_imported_for_them() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout == "False\n"
-
-
-def test_a_copy_without_adapters_knows_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "OWN", "loadeval_no_adapters")
-    assert declared_in_stacks() == ((), (), ())

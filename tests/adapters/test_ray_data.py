@@ -10,7 +10,7 @@ import pytest
 import ray
 import ray.data
 
-from loadeval import IterableAdapter, LoaderEvaluator, UsageError
+from loadeval import IterableAdapter
 from loadeval.testing import AdapterContract
 from tests.adapters.loaders import adapter_of, contract, counted, describe
 
@@ -102,9 +102,3 @@ def test_an_arrow_table_tells_its_bytes(dataset: Any) -> None:
     assert nbytes("numpy") == 8 * (6 * 4 + 8)
     assert (nbytes("pyarrow") or 0) >= 8 * (6 * 4 + 8)
     assert nbytes("pandas") is None
-
-
-def test_a_dataset_itself_is_refused(dataset: Any) -> None:
-    for itself in (dataset, dataset.iterator()):
-        with pytest.raises(UsageError, match="pass what its iter_torch_batches"):
-            LoaderEvaluator(itself)

@@ -129,7 +129,6 @@ def test_stages_are_told_in_their_order_with_their_queues() -> None:
     ordered = sorted(by_name, key=lambda name: by_name[name].order)
     assert [name.split("(")[0] for name in ordered] == ["src", DECODE, "aggregate", COLLATE, "sink"]
     assert by_name[DECODE].concurrency == 2
-    assert total(run, COLLATE, "queue_items") >= 5  # and the end
     assert (by_name["src"].task_ns, by_name["sink"].task_ns) == (None, None)
 
 
@@ -217,17 +216,9 @@ def test_a_pipeline_that_was_started_is_not_timed() -> None:
     assert "was started before loadeval could look into it" in event.message
 
 
-def test_a_pipeline_of_another_process_says_so() -> None:
+def test_a_pipeline_of_another_process_is_not_timed() -> None:
     loader = run_pipeline_in_subprocess(source(range(4)).add_sink(2).get_config(), num_threads=1)
-    adapter = adapter_for(loader)
-    stages = adapter.stages(loader)
-    assert stages is not None
-    assert stages.take() == []
-    stages.begin(loader)(0)
-    (note,) = stages.take()
-    assert "it runs in another process" in getattr(note, "message", "")
-    assert stages.take() == []
-    stages.close()
+    assert adapter_for(loader).stages(loader) is None
 
 
 def test_another_version_of_spdl_is_said_to_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

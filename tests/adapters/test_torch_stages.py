@@ -101,7 +101,7 @@ def test_what_is_told_of_a_batch_is_taken_once_and_for_that_batch() -> None:
         channel.tell(channel.of_batch(idx), idx, {"fetch_ns": idx})
     assert channel.take(channel.of_batch(2), 2) is None
     assert channel.take(channel.of_batch(6), 6) == {"fetch_ns": 6}
-    assert channel.take_batches() == []
+    assert channel.take(channel.of_batch(6), 6) is None
     with pytest.raises(ValueError, match="too many for one batch"):
         channel.tell(channel.of_batch(1), 1, {"code": "x" * 10_000})
 
@@ -176,7 +176,7 @@ def test_a_stateful_loader_is_resumed() -> None:
 
 def test_what_was_pinned_before_looking_began_is_told() -> None:
     loader = DataLoader(Tensors, batch_size=8, num_workers=1)
-    batches, watched = iter(loader), WithWorkers(print, None)
+    batches, watched = iter(loader), WithWorkers(print, Channel(1, batches=16))
     watched.attach(batches)
     watched.look(True)
     watched.serve(Epoch())
@@ -576,9 +576,7 @@ def test_persistent_workers_that_were_started_before() -> None:
     list(loader)
     run = recorded(loader)
     assert messages(run) == [torch_iterators.STARTED_BEFORE]
-    (stages,) = rows_of(run)
-    assert (stages.fetch_ns == -1).all()
-    assert (stages.delivered_ns > 0).all()
+    assert len(run.stages) == 0
 
 
 class ThreadContext(multiprocessing.context.SpawnContext):

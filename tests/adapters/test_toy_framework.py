@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator, diagnose, read_run
 from loadeval import adapter as registry
 from loadeval.data.folder import processes_in
 from loadeval.testing import AdapterContract
 from tests.launch.conftest import environment, launch_command
-from tests.runs.looked_into import looked_into
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,38 +26,6 @@ if TYPE_CHECKING:
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text(encoding="utf-8")
 SECTION = DOCUMENT.split("\n## Add a framework of yours\n")[1].split("\n## ")[0]
 FILES = dict(re.findall(r"(?ms)^File `([\w./-]+)`[^\n]*:\n\n```\w+\n(.*?)^```$", SECTION))
-RECORDS = {
-    "lanes/records.py": """
-import time
-
-from torch.utils.data import IterableDataset, get_worker_info
-
-
-class LaneRecords(IterableDataset):
-    def __init__(self, parts):
-        self.parts = parts
-
-    def __iter__(self):
-        worker = get_worker_info()
-        for part in range(self.parts)[worker.id :: worker.num_workers]:
-            for record in range(120):
-                time.sleep(0.002)
-                yield part * 120 + record
-""",
-    "lanes/records_adapter.py": """
-from dataclasses import replace
-
-from loadeval import IterableAdapter
-
-
-class RecordsAdapter(IterableAdapter):
-    setting_names = {"num_shards": "LaneRecords(parts=...)"}
-
-    def describe(self, loader):
-        return replace(super().describe(loader), shards=loader.parts)
-""",
-}
-"""Its dataset, a stream for a DataLoader of torch's, with an adapter of its own."""
 TRAIN = """
 from lanes import LaneLoader
 
@@ -73,19 +39,16 @@ print(epoch)
 
 @pytest.fixture(name="lanes")
 def _lanes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The document's package and its dataset, installed: files, and metadata with entry points."""
+    """The document's package, installed: files, and metadata with entry points."""
     site = tmp_path / "site"
-    for name, text in {**FILES, **RECORDS}.items():
+    for name, text in FILES.items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text(text, encoding="utf-8")
     info = site / "lanes-0.1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lanes\nVersion: 0.1\n")
     ((name, value),) = re.findall(r'^"(\S+)" = "(\S+)"$', FILES["pyproject.toml"], re.MULTILINE)
-    (info / "entry_points.txt").write_text(
-        f"[{registry.GROUP}]\n{name} = {value}\n"
-        "lanes.records = lanes.records_adapter:RecordsAdapter\n"
-    )
+    (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{name} = {value}\n")
     monkeypatch.syspath_prepend(site)
     importlib.invalidate_caches()
     registry.registered.cache_clear()
@@ -110,17 +73,6 @@ def test_its_adapter_describes_it(lanes: Any) -> None:
     assert (header.loader.workers, header.loader.prefetch_depth) == (2, 4)
     assert header.loader.setting_names == {"num_workers": "lanes", "prefetch_depth": "ahead"}
     assert header.environment["packages"]["lanes"] == "0.1"
-
-
-@pytest.mark.usefixtures("lanes")
-def test_advice_names_what_makes_its_shards() -> None:
-    """For a DataLoader with more workers than the dataset has shards: here two load, of four."""
-    records = importlib.import_module("lanes.records").LaneRecords(2)
-    info = LoaderEvaluator(DataLoader(records), probes=()).recorded().header.loader
-    described = {"shards": info.shards, "setting_names": info.setting_names}
-    run = looked_into(fetch=60, loader={"workers": 4, "prefetch_depth": 8, **described})
-    (finding,) = [finding for finding in diagnose(run).findings if finding.rule == "few shards"]
-    assert "LaneRecords(parts=...)" in " ".join(do.because for do in finding.do)
 
 
 @pytest.mark.check

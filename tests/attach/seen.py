@@ -108,7 +108,7 @@ def report_of(
     training: ObservedProcess,
     workers: Sequence[ObservedProcess] = (),
     *,
-    command: tuple[str, ...] | None = ("python", "train.py"),
+    command: tuple[str, ...] = ("python", "train.py"),
     machine: ObservedMachine | None = None,
     ended: bool = False,
 ) -> Attached:

@@ -86,7 +86,7 @@ def test_a_library_that_asks_for_batches_is_called_by_the_program() -> None:
 
 
 def test_a_function_has_the_line_in_which_it_was_seen_most() -> None:
-    """Where none is the program's, it is the library's outermost; the hardly seen are left out."""
+    """Where none is the program's, it is the library's outermost."""
 
     def at(line: int) -> seen.Stack:
         return (frame("load", "/home/me/train/data.py", line), seen.FETCHING, *seen.LOOP)
@@ -94,7 +94,7 @@ def test_a_function_has_the_line_in_which_it_was_seen_most() -> None:
     inner = frame("open", f"{seen.PACKAGES}/PIL/Image.py", 3)
     outer = frame("ImageFolder.__getitem__", f"{seen.PACKAGES}/torchvision/folder.py", 8)
     stacks = (at(3), *(at(4),) * 60, *((inner, outer, seen.FETCHING, *seen.LOOP),) * 39)
-    report = report_of(process(PID, seen.WAIT), [process(101, *stacks, seen.COLLATE)])
+    report = report_of(process(PID, seen.WAIT), [process(101, *stacks)])
     assert report.workers is not None
     assert [(line.place, line.leaf) for line in report.workers.lines] == [
         ("train/data.py:4 load", ""),

@@ -71,10 +71,9 @@ def test_what_cannot_be_looked_at_is_one_line() -> None:
     assert err.count("\n") == 1
 
 
-def test_without_the_right_to_read_stacks_the_kernel_tells_what_it_can(
+def test_without_the_right_to_read_stacks_it_is_said_what_to_allow(
     sleeping: int, stub_py_spy: Callable[[str], None]
 ) -> None:
-    """And it is said what to allow."""
     stub_py_spy("echo 'Permission Denied: Try running again' >&2\nexit 1")
     code, out, _ = run(sleeping, "--seconds", "1")
     assert code == 0
@@ -82,7 +81,6 @@ def test_without_the_right_to_read_stacks_the_kernel_tells_what_it_can(
     assert first.startswith(f"How long training process {sleeping} waits is not measured")
     for allowed in ("sudo", "--cap-add SYS_PTRACE", "kernel.yama.ptrace_scope=0"):
         assert allowed in text
-    assert f"training {sleeping}" in text
     assert "loadeval diagnose -- " in text
 
 

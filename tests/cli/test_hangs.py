@@ -14,7 +14,7 @@ from loadeval.launch.hangs import Found
 if TYPE_CHECKING:
     from pathlib import Path
 
-STUCK = Hang("io", 34_000_000_000, 100, "is stuck in a call", pid=7, worker=0, seen_ns=1)
+STUCK = Hang("io", 34_000_000_000, 100, "is stuck in a call", pid=7, worker=0)
 
 
 class FakeWatch:

@@ -3,54 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from rich.console import Console
 
 from loadeval.cli import watch as command
-from loadeval.cli.watch import Ranks, follow, line, screen, show
-from loadeval.live import LiveState, Rates
-from loadeval.report.text import lines
+from loadeval.cli.watch import follow
 from tests.cli.commands import runner
 from tests.runs.measured import record
 
 MS = 1_000_000
-SECOND = 1_000 * MS
 run = runner("watch")
-NOW = Rates(40, 58 * SECOND, 0.7, 264.0, 0.34)
-STATE = LiveState(
-    name="resnet",
-    mode="log",
-    unit="images",
-    created="2026-01-31T12:00:00+00:00",
-    epoch_batches=5_000,
-    elapsed_ns=723 * SECOND,
-    epoch=3,
-    batch=1_234,
-    batches=16_234,
-    now=NOW,
-    overall=Rates(900, 700 * SECOND, 1.3, 250.0, 0.25),
-    epoch_start_ns=400 * MS,
-    last_epoch_start_ns=300 * MS,
-    events=("the step changes its batch",),
-)
-
-
-def of(state: LiveState) -> Ranks:
-    return {"rank0": state}
-
-
-def shown(job: Ranks, width: int = 100) -> list[str]:
-    return [each.plain for each in lines(screen(job), width)]
+compare = runner("compare")
 
 
 @pytest.fixture(name="log")
 def _log(tmp_path: Path) -> Path:
+    """A run of 30 batches: waits of 30 ms, steps of 10 ms."""
     return record(tmp_path / "run.jsonl")
 
 
@@ -59,119 +29,44 @@ def _job(tmp_path: Path) -> Path:
     folder = tmp_path / "job"
     folder.mkdir()
     for rank in range(3):
-        record(folder / f"rank{rank}.jsonl", wait_ms=10 + 10 * rank)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("RANK", str(rank))
+            patched.setenv("WORLD_SIZE", "3")
+            record(folder / f"rank{rank}.jsonl", wait_ms=10 + 10 * rank)
     return folder
 
 
-def test_the_screen_of_a_run() -> None:
-    """Now beside the whole run, epoch starts, events."""
-    assert shown(of(STATE)) == [
-        "running for 12 min 3 s; 16,234 batches",
-        "",
-        "                                      last minute   waiting  whole run     waiting",
-        "rank0  epoch 3, batch 1,234 of 5,000  264 images/s  34.0%    250 images/s  25.0%",
-        "",
-        "epoch start: 400 ms, then 300 ms",
-        "event: the step changes its batch",
-    ]
+def test_the_last_minute_stands_above_the_whole_run(tmp_path: Path) -> None:
+    """Below it is what `compare` says."""
+    waits_ns = [30 * MS] * 4_000 + [90 * MS] * 1_000
+    log = record(tmp_path / "run.jsonl", waits_ns=waits_ns, probes=())
+    code, out, err = run(log, "--once")
+    assert (code, err) == (0, "")
+    recent, whole = out.split("\n\n")[:2]
+    assert recent.startswith("The last minute: Training waited for batches 90.0% of the time")
+    assert whole.startswith("Training waited for batches ")
+    assert compare(log)[1].startswith(whole)
 
 
-def test_the_line_of_a_run() -> None:
-    """For a file or another program: now, and once it has ended the whole run."""
-    assert line(of(STATE)) == (
-        "running for 12 min 3 s; 16,234 batches; 264 images/s, waiting 34.0%"
-    )
-    assert line(of(replace(STATE, ended=True))) == (
-        "ended after 12 min 3 s; 16,234 batches; 250 images/s, waiting 25.0%"
-    )
-    without = replace(NOW, samples_per_s=None)
-    assert line(of(replace(STATE, now=without))).endswith("; 0.700 batches/s, waiting 34.0%")
+def test_a_run_that_alternated_has_no_last_minute(tmp_path: Path) -> None:
+    log = record(tmp_path / "run.jsonl", "alternate", epochs=4)
+    assert run(log, "--once")[1].startswith("Highly input-bound")
 
 
-def test_before_the_first_batch() -> None:
-    """Nothing that is not known is made up."""
-    empty = of(LiveState(name="resnet", unit="images", elapsed_ns=SECOND))
-    assert line(empty) == "running for 1 s; 0 batches; no steady-state batches"
-    assert "no batch yet  no steady-state batches" in shown(empty)[3]
-    assert shown(empty)[-1] == "epoch start: not measured"
+def test_a_job_is_followed_as_one(job: Path) -> None:
+    assert "3 ranks of one job waited for batches " in run(job, "--once")[1]
 
 
-def test_a_silent_run_says_so_first() -> None:
-    silent = of(replace(STATE, silent_ns=93 * SECOND, now=None))
-    status = "no batch for 93 s, 12 min 3 s after the start; 16,234 batches"
-    assert line(silent).startswith(status)
-    assert shown(silent)[0] == f"Caution: {status}"
-
-
-def test_text_of_a_log_cannot_steer_the_terminal() -> None:
-    """Its unit and its events are text."""
-    evil = "[red]\x1b[2J"
-    state = replace(STATE, unit=evil, events=(evil,))
-    text = "\n".join([*shown(of(state), 200), line(of(state))])
-    assert "\x1b" not in text
-    assert text.count(r"[red]\x1b[2J") == 4
-
-
-def test_a_job_is_all_its_ranks() -> None:
-    """Throughput adds up; who waits most comes first, and a rank without a batch is told."""
-    waits = replace(STATE, now=Rates(40, 58 * SECOND, 0.6, 200.0, 0.5), batches=16_230)
-    assert line({"rank0": STATE, "rank1": waits}) == (
-        "2 ranks running for 12 min 3 s; 16,230 batches; 464 images/s, waiting 50.0%"
-    )
-    first, _, _, *rows = shown({"rank0": replace(STATE, ended=True), "rank1": waits}, 110)
-    assert first == "2 ranks running for 12 min 3 s; 16,230 batches"
-    assert [" ".join(row.split()) for row in rows] == [
-        "all ranks 464 images/s 50.0% 500 images/s 25.0%",
-        "rank1 epoch 3, batch 1,234 of 5,000 200 images/s 50.0% 250 images/s 25.0%",
-        "rank0 ended, epoch 3, batch 1,234 of 5,000 264 images/s 34.0% 250 images/s 25.0%",
-    ]
-    silent = {"rank0": STATE, "rank1": replace(waits, now=None, silent_ns=93 * SECOND)}
-    assert line(silent) == (
-        "2 ranks, 1 with no batch for 93 s, 12 min 3 s after the start; 16,230 batches; "
-        "no steady-state batches"
-    )
-    many = {f"rank{rank}": STATE for rank in range(12)}
-    assert shown(many)[-1] == "and 2 more, which wait less"
-
-
-def test_a_file_gets_a_line_where_something_has_come(
-    log: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Not at each look at a training that takes long for a step; and what is waited for."""
-    more = of(replace(STATE, batches=16_235))
-    show(log, iter([{}, {}, of(STATE), of(replace(STATE, elapsed_ns=SECOND)), more]), Console())
-    assert capsys.readouterr().out.splitlines() == [
-        f"Waiting for a run log at {log}; Ctrl-C ends it",
-        line(of(STATE)),
-        line(more),
-    ]
+def test_json_is_that_of_compare(log: Path, job: Path) -> None:
+    for path in (log, job):
+        assert json.loads(run(path, "--json")[1]) == json.loads(compare(path, "--json")[1])
 
 
 def test_a_run_that_has_ended_is_told_once(log: Path) -> None:
-    """In one line where there is no terminal, with nothing more to follow."""
-    told = "ended after 1 s; 30 batches; 100 images/s, waiting 75.0%\n"
-    assert run(log) == (0, told, "")
-
-
-def test_once_is_the_whole_screen(log: Path) -> None:
-    """Without a terminal too."""
-    code, out, err = run(log, "--once")
+    """Where there is no terminal only then."""
+    code, out, err = run(log)
     assert (code, err) == (0, "")
-    assert "epoch start: 30.0 ms" in out
-
-
-def test_json_has_the_fields_of_the_state(log: Path, job: Path) -> None:
-    """One object, the path first; of a job a list of them."""
-    code, out, err = run(log, "--once", "--json")
-    document = json.loads(out)
-    assert (code, err, document["path"]) == (0, "", str(log))
-    assert document["overall"]["samples_per_s"] == pytest.approx(100)
-    keys = [field.name for field in fields(LiveState)]
-    assert list(document) == ["path", *keys]
-    document = json.loads(run(job, "--once", "--json")[1])
-    assert list(document) == ["path", "ranks"]
-    assert [rank["log"] for rank in document["ranks"]] == ["rank0", "rank1", "rank2"]
-    assert list(document["ranks"][0]) == ["log", *keys]
+    assert out.count("\nTraining waited for batches 75.0% of the time") == 1
 
 
 def test_once_does_not_wait(tmp_path: Path) -> None:
@@ -180,86 +75,32 @@ def test_once_does_not_wait(tmp_path: Path) -> None:
     for content in (None, "", '{"type":'):
         if content is not None:
             path.write_text(content)
-        error = (
-            f"Error: there is no run log at {path} yet; expected one that log_file= writes; leave "
-            "out --once to wait for it\n"
-        )
-        assert run(path, "--once") == (1, "", error)
+        code, out, err = run(path, "--once")
+        assert (code, out) == (1, "")
+        assert err.startswith("Error: ")
 
 
-def followed(path: Path, *actions: Callable[[], Any], quiet_s: float = 0.0) -> Iterator[Ranks]:
-    """States of what is at `path`, an action after each; the log was written `quiet_s` ago."""
-    todo = iter(actions)
-
-    def sleep(seconds: float) -> None:
-        assert seconds == 2.0
-        next(todo)()
-
-    return follow(path, 2.0, lambda: path.stat().st_mtime + quiet_s, sleep)
-
-
-def test_a_log_is_followed_to_its_end(log: Path, tmp_path: Path) -> None:
-    """It is waited for, each look tells what came since, and the last one that it has ended."""
-    texts = log.read_bytes().splitlines(keepends=True)
-    path = tmp_path / "followed.jsonl"
-
-    def append(content: bytes) -> None:
-        with path.open("ab") as file:
-            file.write(content)
-
-    actions = [partial(append, part) for part in (*texts[:-1], texts[-1][:9], texts[-1][9:])]
-    first, *jobs = followed(path, *actions)
-    assert first == {}
-    states = [job["followed"] for job in jobs]
-    assert [state.ended for state in states] == [False] * (len(actions) - 1) + [True]
-    assert (states[0].batches, states[-2].batches, states[-1].batches) == (0, 30, 30)
-
-
-def test_silence_is_told(log: Path) -> None:
-    """A log that nobody wrote to for a while says so, also at the first look."""
-    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
-    for quiet_s, silent_ns in ((93, pytest.approx(93 * SECOND, rel=0.01)), (-5, None)):
-        assert next(followed(log, quiet_s=quiet_s))["run"].silent_ns == silent_ns
-
-
-def test_ranks_that_begin_later_are_followed_too(job: Path) -> None:
-    """Of a folder that is not there at first; what has not ended is waited for."""
-    whole = {path: path.read_bytes() for path in sorted(job.iterdir())}
-    first, second, third = whole
-    for path in whole:
-        path.unlink()
-    job.rmdir()
-
-    def begin() -> None:
-        job.mkdir()
-        first.write_bytes(whole[first])
-        second.write_bytes(b"".join(whole[second].splitlines(keepends=True)[:-1]))
-
-    def go_on() -> None:
-        second.write_bytes(whole[second])
-        third.write_bytes(whole[third])
-        first.write_bytes(b"")
-
-    todo = iter([begin, go_on])
-    jobs = follow(job, 2.0, lambda: 0.0, lambda _: next(todo)())
-    ended = [{name: rank.ended for name, rank in each.items()} for each in jobs]
-    assert ended == [
-        {},
-        {"rank0": True, "rank1": False},
-        {"rank0": True, "rank1": True, "rank2": True},
-    ]
+def test_a_log_is_waited_for_and_followed_to_its_end(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = log.read_bytes()
+    *lines, last = content.splitlines(keepends=True)
+    todo = iter([b"".join(lines), b"".join(lines)[:-7], b"".join([*lines, last])])
+    log.unlink()
+    follow(log, 2.0, lambda seconds: None if seconds < 2.0 else log.write_bytes(next(todo)))
+    assert next(todo, None) is None
+    assert "Training waited for batches 75.0% of the time" in capsys.readouterr().out
 
 
 def test_a_terminal_shows_a_screen_and_ctrl_c_ends_it(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one state, of a run that goes on, and of one that is waited for."""
+    """Of a run that has ended, and of one that is waited for."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    for options in ((), ("--once",)):
-        code, out, err = run(log, *options)
-        assert (code, err) == (0, "")
-        assert "100 images/s  75.0%" in out
+    code, out, err = run(log)
+    assert (code, err) == (0, "")
+    assert "Training waited for batches 75.0% of the time" in out
 
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt

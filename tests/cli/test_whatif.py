@@ -17,18 +17,18 @@ BY_WORKERS = """\
 No other number of workers is sure to train faster than the present 2. With
 num_workers=6, training would be 2.68x [0.97x, 3.18x] as fast.
 
-workers      samples/s         speed-up              held up by        memory
+workers      samples/s         speed-up              held up by        /dev/shm
 0 predicted  91.8 [76.7, 154]  0.44x [0.38x, 0.73x]  no workers
-1 predicted  106 [88.8, 195]   0.51x [0.44x, 0.93x]  workers           13.7 MB
-2 measured   208 [187, 232]    present               workers           27.4 MB
-3 predicted  305 [201, 351]    1.47x [0.98x, 1.60x]  workers           41.0 MB
-4 predicted  396 [202, 467]    1.90x [0.98x, 2.15x]  workers           54.7 MB
-5 predicted  481 [201, 578]    2.31x [0.97x, 2.68x]  workers           68.4 MB
-6 predicted  558 [201, 682]    2.68x [0.97x, 3.18x]  training process  82.1 MB
+1 predicted  106 [88.8, 195]   0.51x [0.44x, 0.93x]  workers           0 bytes
+2 measured   208 [187, 232]    present               workers           0 bytes
+3 predicted  305 [201, 351]    1.47x [0.98x, 1.60x]  workers           0 bytes
+4 predicted  396 [202, 467]    1.90x [0.98x, 2.15x]  workers           0 bytes
+5 predicted  481 [201, 578]    2.31x [0.97x, 2.68x]  workers           0 bytes
+6 predicted  558 [201, 682]    2.68x [0.97x, 3.18x]  training process  0 bytes
 
 Training may use 2 CPUs. Brackets: 95% CI of what is measured, expected range of
-what is predicted. Speed-ups are of whole epochs, over the run as it was. Memory
-is that of the workers and of prefetched batches.
+what is predicted. Speed-ups are of whole epochs, over the run as it was.
+/dev/shm holds prefetched batches.
 
 assumed
 - Workers are blocked for 95.5% of fetching, and it is not known whether that
@@ -42,15 +42,14 @@ With num_workers=6, prefetch_factor=4, in_order=False, batch_size=64, cpus=8,
 GaussianBlur 2x, step 1.5x faster, training would be 2.57x [2.13x, 3.17x] as
 fast.
 
-           samples/s             speed-up              held up by        memory
-measured   930 [830, 1,041]      present               CPUs              24.6 MB
-predicted  2,391 [1,918, 3,037]  2.57x [2.13x, 3.17x]  training process  76.2 MB
+           samples/s            speed-up              held up by        /dev/shm
+measured   930 [830, 1,041]     present               CPUs              0 bytes
+predicted  2,400                2.58x [2.14x, 3.18x]  training process  0 bytes
+           [1,926, 3,045]
 
-The training process is the limit: besides its step it hands out indices and
-receives batches, which more workers do not change.
 Training may use 2 CPUs. Brackets: 95% CI of what is measured, expected range of
-what is predicted. Speed-ups are of whole epochs, over the run as it was. Memory
-is that of the workers and of prefetched batches.
+what is predicted. Speed-ups are of whole epochs, over the run as it was.
+/dev/shm holds prefetched batches.
 
 assumed
 - For each further CPU in use, a batch takes 3% to 16% more CPU time.
@@ -104,52 +103,38 @@ def test_what_there_is_too_little_memory_for(tmp_path: Path) -> None:
     assert f"Caution: {short}" in " ".join(out.split())
 
 
-def test_of_a_folder_the_rank_is_predicted_that_was_last(tmp_path: Path) -> None:
-    """This is said beside it."""
-    (folder,) = laid_out("ranks-alternate", tmp_path)
-    code, out, err = run(folder)
-    assert (code, out) == (0, run(f"{folder}/rank1.jsonl")[1])
-    assert err == (
-        "Predicted for rank 1, for which the others wait most. "
-        "Throughput is that of this rank alone.\n"
-    )
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    Path(folder, "rank1.jsonl").rename(alone / "rank1.jsonl")
-    assert run(alone) == (0, out, "")
+def test_of_a_folder_its_only_log_is_predicted(tmp_path: Path) -> None:
+    (log,) = laid_out("slow-transform", tmp_path)
+    assert run(".") == run(log)
 
 
 def test_the_curve_is_drawn_too(tmp_path: Path) -> None:
-    """With the settings that are given as a point; what is drawn is told but in JSON."""
+    """Of each number of workers; what is drawn is told but in JSON."""
     _, out, _ = run(DEMO, "--num-workers", 4, "-o", "whatif.svg")
     assert out.endswith("\n\nFigure written to whatif.svg\n")
     drawn = (tmp_path / "whatif.svg").read_text(encoding="utf-8")
-    assert "With num_workers=4, training would be 1." in drawn
-    assert "4 workers, what if: " in drawn
+    assert "4 workers, predicted: " in drawn
     json.loads(run(DEMO, "--json", "-o", "whatif.png")[1])
     assert (tmp_path / "whatif.png").read_bytes().startswith(b"\x89PNG")
 
 
 REFUSED = {
     ("slow-transform", "--faster", "decode=2"): (
-        "faster has 'decode', of which the run knows nothing; expected one of 'GaussianBlur', "
-        "'Resize', 'ToTensor', 'Flip', 'Filter.__call__', 'GaussianBlur.filter', "
-        "'Resize.__call__', 'Image.resize', 'ToTensor.__call__', 'fetch', 'collate', 'indices', "
-        "'hand-over', 'pin', 'step'"
+        "faster has 'decode', which names no part, or several; expected 'GaussianBlur.filter', "
+        "'Image.resize', 'Image.im', 'ToTensor.__call__', 'Resize.__call__', 'Filter.__call__', "
+        "'collate', 'slow samples', 'GaussianBlur', 'Resize', 'ToTensor', 'Flip', 'fetch', "
+        "'indices', 'hand-over', 'pin', 'step'"
     ),
     ("slow-transform", "--num-workers", "0", "--prefetch-factor", "4"): (
         "prefetch_factor is 4 and num_workers is 0; expected workers, for only they prefetch: "
         "leave it out, or ask for 1 worker or more"
     ),
     ("log-zero-workers", "--num-workers", "2"): (
-        "run.jsonl was recorded with mode='log', which does not measure the training step without "
-        "loading, so nothing can be predicted from it; record one that does: "
-        "loadeval diagnose -- COMMAND"
+        "run.jsonl does not tell what a training step takes without loading, so nothing can be "
+        "predicted from it; expected a run of loadeval diagnose -- COMMAND, of a loader that "
+        "loadeval looks into"
     ),
-    ("log-and-replay",): (
-        ". has 2 run logs, which are not of the ranks of one job; expected one for each rank; give "
-        "those to look at by name"
-    ),
+    ("log-and-replay",): (". has 2 run logs; give one, such as log.jsonl"),
 }
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadeval import LoaderEvaluator
-from loadeval.core.alternate import Alternation
+from loadeval.core.alternate import LOADS_AHEAD, Alternation
 from loadeval.core.loop import Serving
 from loadeval.core.rounds import FIXED_REAL_BLOCK, Schedule, arms_of
 from loadeval.data.blocks import whole_epochs
@@ -393,9 +393,6 @@ def test_a_batch_that_cannot_be_copied_is_served_itself(
     assert (sorted(served) if prefetched else served) == list(range(200))
     run = evaluator.recorded()
     assert {prefetch.batches for prefetch in run.prefetches} <= set(range(fits + 2))
-    assert [event.message for event in run.events if "could not be copied" in event.message] == [
-        "a batch could not be copied, so that fewer are prefetched: out of memory"
-    ]
 
 
 @pytest.mark.parametrize("prefetched", [0, 4])
@@ -418,27 +415,15 @@ def test_the_end_of_an_epoch_is_in_no_step(length: int, prefetched: int) -> None
             assert recorded_ns == sum(window.elapsed_ns for window in windows)
 
 
-@pytest.mark.parametrize(
-    ("prefetched", "said"),
-    [
-        (4, "alternating changes the order of batches, so losses differ"),
-        (0, "alternating loads ahead, so random numbers may differ"),
-    ],
-)
 def test_what_it_changes_of_a_training_is_said_once_in_a_process(
-    prefetched: int,
-    said: str,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In one short line, however many loaders alternate; it is no warning."""
     monkeypatch.setattr(Alternation, "has_logged", False)
     for _ in range(2):
-        evaluator, _, clock = alternating(40, prefetched)
+        evaluator, _, clock = alternating(40)
         train(evaluator, clock, epochs=2)
-    assert [record.message for record in caplog.records] == [
-        f"loadeval: {said}; mode='log' does not"
-    ]
+    assert [record.message for record in caplog.records] == [LOADS_AHEAD]
 
 
 @pytest.mark.parametrize(("rank", "times"), [("0", 1), ("1", 0)])
@@ -491,7 +476,7 @@ def test_blocks_meet_a_regular_stall_as_often_as_training_does(first: int) -> No
 def test_a_rank_with_less_memory_switches_arms_with_the_others(
     monkeypatch: pytest.MonkeyPatch, prefetched: int
 ) -> None:
-    """What it cannot prefetch of an ideal block it loads uncounted, and its log says so."""
+    """What it cannot prefetch of an ideal block it loads uncounted."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     batch = np.zeros(100)
     runs = []
@@ -511,8 +496,6 @@ def test_a_rank_with_less_memory_switches_arms_with_the_others(
     of_real = whole.arm == 0
     assert (whole.pair[of_real] == limited.pair[of_real]).all()
     assert 0 < counts[~of_real].sum() < (whole.pair != -1)[~of_real].sum()
-    (said,) = (event.message for event in runs[1].events if "max_cache_bytes" in event.message)
-    assert "of this rank" in said
 
 
 @given(

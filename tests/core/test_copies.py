@@ -114,12 +114,11 @@ def nested() -> torch.Tensor:
         FLOATS.to_sparse,
         lambda: FLOATS.to("meta"),
         lambda: torch.quantize_per_tensor(FLOATS.repeat(4, 1, 1, 1), 1.0, 0, torch.quint8),
-        lambda: torch.complex(FLOATS, FLOATS).conj(),
         nested,
     ],
     ids=[
         *("small array", "small tensor", "expanded", "objects"),
-        *("subclass", "sparse", "meta", "quantized", "conjugate", "nested"),
+        *("subclass", "sparse", "meta", "quantized", "nested"),
     ],
 )
 def test_other_leaves_are_copied_as_their_library_does(
@@ -271,7 +270,7 @@ class Alarmed:
     def __init__(self) -> None:
         self.x = np.zeros(2)
 
-    def __copy__(self) -> Alarmed:
+    def __deepcopy__(self, _: Any) -> Alarmed:
         signal.raise_signal(signal.SIGUSR1)
         return Alarmed()
 

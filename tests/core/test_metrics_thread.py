@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from loadeval import LoaderEvaluator, read_run
-from loadeval.core.threads import BackgroundThreads, MetricsReader, Probes
-from loadeval.data.lines import Event, Readings
+from loadeval.core.threads import BackgroundThreads, MetricsReader
+from loadeval.data.lines import Readings
 from loadeval.errors import ProbeError
 from loadeval.testing import FakeClock, ScriptedLoader
 
@@ -60,18 +60,15 @@ class Script:
 def reader(*probes: Script) -> tuple[MetricsReader, FakeClock]:
     """A reader that is ticked by hand, and its clock."""
     clock = FakeClock(ORIGIN_NS)
-    return MetricsReader(Probes(probes, 1000), clock, clock.now_ns, BackgroundThreads()), clock
+    return MetricsReader(probes, 1000, clock, clock.now_ns, BackgroundThreads()), clock
 
 
-def plain_values(taken: list[Readings | Event]) -> list[Any]:
+def plain_values(taken: list[Readings]) -> list[Any]:
     """What was taken, as plain values."""
     rows: list[Any] = []
     for item in taken:
-        if isinstance(item, Event):
-            rows.append((item.time_ns, item.message))
-        else:
-            missing = () if item.missing is None else (item.missing,)
-            rows.append((item.probe, item.subject, item.time_ns, item.values, *missing))
+        missing = () if item.missing is None else (item.missing,)
+        rows.append((item.probe, item.subject, item.time_ns, item.values, *missing))
     return rows
 
 
@@ -100,7 +97,7 @@ def test_a_probe_may_be_read_at_every_so_manieth_tick() -> None:
 
 
 def test_a_probe_that_cannot_open_says_why_once() -> None:
-    """Its readings are none, with the reason; no event, for nothing ended."""
+    """Its readings are none, with the reason."""
     probe, other = Script(), Script(name="other")
     probe.fails_to_open = ProbeError("no NVIDIA driver found")
     it, _ = reader(probe, other)
@@ -122,20 +119,19 @@ def test_a_probe_that_cannot_open_says_why_once() -> None:
     ],
 )
 def test_a_probe_that_raises_or_reads_nonsense_ends(error: Any, reason: str) -> None:
-    """What it read is kept; why it ended, and when, is told; it is closed and left alone."""
+    """What it read is kept; why it ended is told; it is closed and left alone."""
     probe, other = Script({"a": {"x_s": 1}}, error), Script(name="other")
     it, clock = reader(probe, other)
     for _ in range(3):
         it.tick()
         clock.advance(10)
-    *rows, why, event = plain_values(it.take())
+    *rows, why = plain_values(it.take())
     assert rows == [
         ("script", "a", [0], {"x_s": [1]}),
         ("other", "it", [0, 10, 20], {"level_bytes": [1, 1, 1]}),
     ]
     assert why[:4] == ("script", "", [], {})
     assert why[4].startswith(reason)
-    assert event == (10, f"readings of the script ended: {why[4]}")
     assert probe.did == ["open", "read", "read", "close"]
 
 
@@ -154,7 +150,6 @@ def test_one_subject_may_end_and_others_go_on() -> None:
         ("script", "GPU 0", [0], {"x_s": [1]}),
         ("script", "GPU 1", [0, 10, 20], {"x_s": [2, 3, 4]}),
         ("script", "GPU 0", [], {}, "GPU is lost"),
-        (10, "readings of GPU 0 ended: GPU is lost"),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -22,19 +22,12 @@ IDS = torch.where(HELD, torch.arange(5, 5 + LENGTH).expand(4, -1), 0)
 EXPECTED = Padding(positions=48, padded=27, length=12, longest=9)
 
 
-class Example(NamedTuple):
-    ids: Any
-    lengths: Any
-
-
 FORMS: dict[str, Any] = {
     "attention mask": {"input_ids": IDS, "attention_mask": HELD.long()},
     "NumPy": {"attention_mask": HELD.numpy()},
     "padding on the left": {"attention_mask": HELD.flip(1)},
     "key padding mask": {"src": IDS, "src_key_padding_mask": ~HELD},
     "lengths": {"x": IDS, "lengths": LENGTHS},
-    "lengths in a list": {"x": IDS, "input_lengths": LENGTHS.tolist()},
-    "named tuple": Example(IDS, LENGTHS),
     "time first": {"x": IDS.T, "seq_lens": LENGTHS},
     "nested": {"net_input": {"src_tokens": IDS, "src_lengths": LENGTHS}, "ntokens": 21},
 }
@@ -76,7 +69,7 @@ UNTOLD: dict[str, Any] = {
     "masked patches": {"pixels": IMAGES, "mask": SOME},
     "places that differ": {"padding_mask": torch.tensor([[0, 1], [1, 0]])},
     "scores": {"attention_mask": torch.where(HELD, 0.0, -1e9)},
-    "causal": {"attention_mask": torch.ones(1, 5, 5)},
+    "causal": {"attention_mask": torch.ones(1, 5, 5, dtype=torch.bool)},
     "lengths of nothing": {"x": torch.zeros(9, 2, 3), "lengths": LENGTHS},
     "a mask on no CPU": {"attention_mask": HELD.to("meta")},
     "a large mask": {"attention_mask": torch.ones(1, dtype=torch.uint8).expand(2, MOST_BYTES)},

@@ -206,7 +206,6 @@ def test_who_closes_a_run_waits_for_its_last_line(
     """Another thread may be writing that."""
     evaluator = LoaderEvaluator([1], log_file=tmp_path / "run.jsonl")
     recorder = evaluator._measurement.recorder
-    recorder.expects_batches = False
     append, is_writing, may_write = RunLog.append, threading.Event(), threading.Event()
 
     def slow(log: RunLog, text: bytes) -> None:

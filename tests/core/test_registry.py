@@ -12,7 +12,7 @@ from zipfile import ZipFile
 import pytest
 from torch.utils.data import DataLoader
 
-from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning
+from loadeval import IterableAdapter
 from loadeval import adapter as registry
 
 ROOT = Path(__file__).parents[2]
@@ -75,23 +75,3 @@ print(info.adapter, info.workers)
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, env=environment
     )
     assert done.stdout.split() == ["loadeval_adapters.torch.PyTorchAdapter", "2"]
-
-
-def test_a_copy_without_adapters_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It knows none of the loaders; a list is what it is."""
-    monkeypatch.setattr(registry, "OWN", "nowhere_adapters")
-    monkeypatch.setattr(registry, "registered", dict)
-    with pytest.warns(LoadevalWarning, match="cannot import") as said:
-        LoaderEvaluator(DataLoader([1, 2]))  # type: ignore[arg-type]
-    assert said[0].filename == __file__
-    LoaderEvaluator([1, 2])
-
-
-def test_an_adapter_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loader is measured as any iterable then, which an alternating run may get wrong."""
-    points = {"torch.utils.data": EntryPoint("torch.utils.data", "nowhere:Never", registry.GROUP)}
-    monkeypatch.setattr(registry, "registered", lambda: points)
-    with pytest.warns(LoadevalWarning, match=r"nowhere:Never ") as said:
-        evaluator = LoaderEvaluator(DataLoader([1, 2]))  # type: ignore[arg-type]
-    assert said[0].filename == __file__
-    assert len(list(evaluator)) == 2

@@ -159,14 +159,13 @@ def test_a_batch_of_too_many_objects_cannot_be_replayed() -> None:
 
 
 @pytest.mark.parametrize("has_length", [False, True])
-def test_a_loader_without_length_replays_what_is_kept_and_says_so(has_length: bool) -> None:
+def test_a_loader_without_length_replays_what_is_kept(has_length: bool) -> None:
 
     class Sized(Counting):
         def __len__(self) -> int:
             return 0
 
-    with pytest.warns(LoadevalWarning, match="no length.*epoch_batches"):
-        evaluator = replay(Sized() if has_length else Counting(), num_cached_batches=4)
+    evaluator = replay(Sized() if has_length else Counting(), num_cached_batches=4)
     assert len(list(evaluator)) == 4
 
 
@@ -197,19 +196,15 @@ def test_a_tensor_changed_in_place_is_found_and_said_once(kept: int, place: int)
 
 
 @pytest.mark.parametrize("place", [0, 4])
-@pytest.mark.parametrize(("ones", "most"), [(torch.ones, 3), (np.ones, 5 * 16)])
-def test_a_change_to_any_array_is_found_within_some_passes(
-    place: int, ones: Any, most: int
-) -> None:
-    """Two tensors of a batch are looked at in each pass; of arrays, one in 16 batches."""
-    evaluator = replay([[ones(2) for _ in range(5)] for _ in range(4)], epoch_batches=600)
+def test_a_change_of_any_tensor_is_found_within_some_batches(place: int) -> None:
+    evaluator = replay([[torch.ones(2) for _ in range(5)] for _ in range(4)], epoch_batches=600)
     mutated = 0
     with pytest.warns(LoadevalWarning, match="in place"):
         for number, batch in enumerate(evaluator):
-            mutated += not all(bool((array == 1).all()) for array in batch)
+            mutated += not all(bool((tensor == 1).all()) for tensor in batch)
             if number == 41:
                 batch[place][:] = 0
-    assert mutated <= most
+    assert mutated <= 3
 
 
 @pytest.mark.parametrize("inference", [False, True])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -37,8 +37,8 @@ class Shapeless:
         raise OSError
 
 
-def array_like(**attributes: Any) -> SimpleNamespace:
-    return SimpleNamespace(dtype="int", **attributes)
+def array_like(**attributes: Any) -> Any:
+    return type("Array", (), {"dtype": "int", **attributes})()
 
 
 FLAG = torch.tensor(True)
@@ -100,40 +100,36 @@ class Frozen:
     x: Any
 
 
-@dataclass(slots=True)
-class Slotted:
-    x: Any
-    late: Any = field(init=False)
-
-
 class Items(list[Any]):
     pass
 
 
-def doubled(tree: Any) -> Any:
-    return map_leaves(lambda leaf: leaf * 2, tree)
+A = np.array(1)
+
+
+def mapped(tree: Any) -> Any:
+    return map_leaves(lambda leaf: int(leaf) + 1, tree)
 
 
 def test_containers_keep_their_classes() -> None:
     """Dicts, lists and tuples, and subclasses of them, in their order."""
-    assert doubled({"a": [1, (2, 3)], "b": 4}) == {"a": [2, (4, 6)], "b": 8}
-    made = doubled([Pair(1, 2), OrderedDict(a=1), defaultdict(int, a=1), Items([1])])
-    assert made == [Pair(2, 4), OrderedDict(a=2), {"a": 2}, [2]]
+    assert mapped({"a": [A, (7, A)], "b": "text"}) == {"a": [2, (7, 2)], "b": "text"}
+    made = mapped([Pair(A, 7), OrderedDict(a=A), defaultdict(int, a=A), Items([A])])
+    assert made == [Pair(2, 7), OrderedDict(a=2), {"a": 2}, [2]]
     assert [type(node) for node in made] == [Pair, OrderedDict, defaultdict, Items]
     assert made[2]["new"] == 0
 
 
 def test_objects_with_attributes_are_mapped() -> None:
-    assert doubled(Frozen([1])) == Frozen([2])
-    assert doubled(Slotted(1)).x == 2
-    assert doubled(SimpleNamespace(x=[1])).x == [2]
+    assert mapped(Frozen([A])) == Frozen([2])
+    assert mapped(SimpleNamespace(x=[A])).x == [2]
 
 
 def test_an_object_met_twice_stays_one() -> None:
     """Two references to one object, or one to itself, are so in the new tree as well."""
     node = SimpleNamespace(x=1)
     node.me = node
-    made = doubled([node, node])
+    made = mapped([node, node])
     assert made[0] is made[1] is made[0].me
     assert made[0] is not node
     assert list(leaves([node, node])) == [1]
@@ -142,5 +138,5 @@ def test_an_object_met_twice_stays_one() -> None:
 def test_leaves_come_in_the_order_of_the_tree() -> None:
     """Depth first; functions, classes and modules are leaves, though they have attributes."""
     assert list(leaves({"a": [1, (2,)], "b": Pair(3, Frozen(4))})) == [1, 2, 3, 4]
-    nodes = [len, int, np, doubled]
+    nodes = [len, int, np, mapped]
     assert list(leaves(nodes)) == nodes

@@ -35,11 +35,6 @@ def test_nothing_in_it_can_be_changed() -> None:
         _ = TABLE.batch
 
 
-def test_columns_are_of_one_length() -> None:
-    with pytest.raises(ValueError, match=r"equal length were .*'epoch': 2, 'batch': 1"):
-        Columns({"epoch": [0, 1], "batch": [3]})
-
-
 def test_what_is_not_known_stays_so() -> None:
     """Where tables are joined, and in a list."""
     more = Columns({"epoch": [2], "nbytes": [64]})

@@ -37,8 +37,8 @@ def _job(tmp_path: Path) -> Path:
 
 def says(folder: Path, name: str, log: str, role: Role = "training", rank: int = 0) -> None:
     """Write the record of a process whose only loader has this log."""
-    loader = LoaderRecord(log, role, "log", "x", None, role == "training", 1, 1)
-    ProcessRecord(name, rank, 1, "host", True, (loader,)).save(folder)
+    loader = LoaderRecord(log, role, role == "training", 1, 1)
+    ProcessRecord(name, rank, 1, True, (loader,)).save(folder)
 
 
 def test_logs_are_in_the_order_of_ranks(job: Path) -> None:

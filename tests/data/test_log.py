@@ -22,7 +22,6 @@ from loadeval.data.lines import (
     Readings,
     RunEnd,
     StageTimes,
-    Window,
     encode,
 )
 from loadeval.data.log import read_run
@@ -99,7 +98,6 @@ def test_what_was_read_beside_batches_is_joined(path: Path) -> None:
     assert run.transforms["crop"].ns.tolist() == [7, 5]
 
 
-END = encode(EpochEnd(0, "broken off"))
 COUNTED = b'"request_ns":[0,17]'
 
 
@@ -114,9 +112,6 @@ COUNTED = b'"request_ns":[0,17]'
         ((b'{"type":"aggregate","mean_ns":3}\n',), "Invalid value 'aggregate'"),
         ((encode(FIRST)[:30],), "line 2 is cut off, as when a process is killed"),
         ((encode(make_header()),), "one header was expected"),
-        ((END, encode(FIRST)), "line 3 is of epoch 0, which had ended before"),
-        ((END, encode(Window(0, 0, "real", 40))), "line 3 is of epoch 0"),
-        ((encode(RunEnd(0)), encode(Event(1, ""))), "line 3 comes after the end line"),
         ((encode(LAST), encode(FIRST)), "2 batches go back in time"),
         ((encode(Readings("a", "b", [3, 1, 4], {})),), "1 readings of b go back in time"),
     ],

@@ -59,9 +59,8 @@ def test_a_log_that_is_overwritten_is_lost_also_after_it_was_closed(path: Path) 
 def test_what_cannot_be_written_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(RunLogError, match=r"cannot write.*No such file.*folder that exists"):
         RunLog(tmp_path / "no" / "run.jsonl", make_header())
-    if Path("/dev/full").exists():
-        with pytest.raises(RunLogError, match="the run log /dev/full: No space left"):
-            RunLog("/dev/full", make_header(), overwrite=True)
+    with pytest.raises(RunLogError, match="cannot write the run log /dev/null: it is no file"):
+        RunLog("/dev/null", make_header(), overwrite=True)
 
 
 def test_a_forked_childs_lines_go_nowhere(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ def test_a_gate_goes_by_the_whole_interval() -> None:
     slower = compared(8)
     assert slower.judged is not None
     outcomes = [slower.gate(bound) for bound in (0.1, 1 - slower.judged.value, 0.2)]
-    assert [outcome for outcome, _ in outcomes] == ["above", "spans the bound", "not above"]
+    assert [is_above for is_above, _ in outcomes] == [True, None, False]
     assert outcomes[0][1] == (
         "More than 10% slower: 0.85x [0.85x, 0.85x] of its throughput, over whole epochs; the "
         "whole 95% CI is above the limit"
@@ -99,7 +99,7 @@ def test_few_batches_decide_nothing() -> None:
         "Undecided against the baseline: too few batches: 14 now and 14 before, and each needs at "
         "least 20"
     )
-    assert result.gate(0.01)[0] == "inconclusive"
+    assert result.gate(0.01)[0] is None
 
 
 def test_of_one_epoch_its_start_is_not_judged() -> None:
@@ -121,33 +121,16 @@ def test_of_one_epoch_its_start_is_not_judged() -> None:
 
 
 def test_what_changed() -> None:
-    """Threads that were chosen for the run count; what is not known of one of them does not."""
-    now = noisy(
-        5,
-        workers=4,
-        pinned=True,
-        overrides={"num_workers": 4, "threads": 1},
-        environment={"packages": {"torch": "2.8"}, "host": "b"},
-    )
+    """What is not known of one of them does not."""
+    environment = {"packages": {"torch": "2.8"}, "host": "b"}
+    now = noisy(5, workers=4, pinned=True, environment=environment)
     before = noisy(5, environment={"packages": {"torch": "2.7"}, "host": "a"})
     result = before_after(before, now)
     assert [tuple(change) for change in result.changes] == [
         ("loader", "workers", 2, 4),
-        ("loader", "threads", "the program's", 1),
         ("versions", "torch", "2.7", "2.8"),
         ("machine", "host", "a", "b"),
     ]
-    assert result.cautions[0] == (
-        "The runs are from different machines, whose difference counts as one of the runs."
-    )
-
-
-@pytest.mark.parametrize("packages", [None, ["torch 2.7"]])
-def test_packages_that_are_not_told_by_name_are_no_change(packages: Any) -> None:
-    before, now = (
-        noisy(5, environment={"packages": each}) for each in (packages, {"torch": "2.8"})
-    )
-    assert before_after(before, now).changes == ()
 
 
 def test_backends_that_took_turns_are_compared_round_by_round() -> None:

@@ -129,9 +129,8 @@ def test_steps_that_follow_the_length_would_be_shorter() -> None:
     """Of 10 ms and 0.5 ms for each of 110 tokens, three quarters of these go."""
     share = share_of(padded(ms_per_token=0.5))
     assert share.step_ns == pytest.approx(65 * MS, rel=0.05)
-    assert share.saved_ns is not None
-    assert share.saved_ns.value == pytest.approx(0.75 * 55 * MS, rel=0.05)
-    assert (share.length, share.batches) == (None, 60)
+    assert share.saved_ns == pytest.approx(0.75 * 55 * MS, rel=0.05)
+    assert share.length is None
     assert share_of(padded(length=512)).length == 512
 
 
@@ -139,6 +138,6 @@ def test_of_few_batches_nothing_is_told() -> None:
     """Nor of what cannot be: a file may say that a batch has more padding than positions."""
     assert padding(padded(every=20)) is None
     run = padded(count=5)
-    assert share_of(run).batches == 5
+    assert padding(run) is not None
     wrong = run.padding.replace(padded=np.where(run.padding.batch < 2, 9999, run.padding.padded))
     assert padding(replace(run, padding=wrong)) is None

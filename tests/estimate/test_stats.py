@@ -25,10 +25,10 @@ def test_errors_of_a_sum_add_up_by_their_squares() -> None:
 
 
 def test_a_number_is_known_exactly() -> None:
-    assert Estimate(11.0, 10.0, 13.0) == TEN + 1
-    assert Estimate(10.0, 8.0, 11.0) == 20 - TEN
-    assert Estimate(-20.0, -24.0, -18.0) == TEN * -2
-    assert Estimate(5.0, 4.5, 6.0) == TEN / 2
+    assert bounds(TEN + 1) == pytest.approx((11.0, 10.0, 13.0))
+    assert bounds(20 - TEN) == pytest.approx((10.0, 8.0, 11.0))
+    assert bounds(TEN * -2) == pytest.approx((-20.0, -24.0, -18.0))
+    assert bounds(TEN / 2) == pytest.approx((5.0, 4.5, 6.0))
     assert bounds(36 / TEN) == pytest.approx((3.6, 3.0, 4.0))
 
 
@@ -44,7 +44,7 @@ def test_what_may_be_negative_has_quotients_too() -> None:
     value, low, high = bounds(difference / FIVE)
     assert value == 0.2
     assert low < 0 < high
-    assert bounds(difference / Estimate(-1.0, -1.0, -1.0)) == (-1.0, -3.0, 1.0)
+    assert bounds(difference / Estimate(-1.0, -1.0, -1.0)) == pytest.approx((-1.0, -3.0, 1.0))
 
 
 @pytest.mark.parametrize("bare", [Estimate(2.0) + TEN, TEN * Estimate(2.0), TEN / Estimate(2.0)])

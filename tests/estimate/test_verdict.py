@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from loadeval.data.lines import Event, Prefetch, Window
+from loadeval.data.lines import Prefetch, Window
 from loadeval.data.run import Run
 from loadeval.estimate.cautions import cautions
 from loadeval.estimate.gap import gap
@@ -107,9 +107,9 @@ def test_two_runs_are_cautioned_about() -> None:
     real = logged([5.0] * 60, environment={"host": "a"}, batch_size=4)
     ideal = logged([0.0] * 60, mode="replay", environment={"host": "b"}, batch_size=8, unit="texts")
     assert cautioned(real, ideal) == [
-        "The two runs are from different machines: host a (real), b (ideal).",
-        "The two runs used different loaders: batch size 4 (real), 8 (ideal).",
-        "The runs count images and texts: batches are compared as if equally large.",
+        "The two runs differ: batch size 4 (real), 8 (ideal).",
+        "The two runs differ: host a (real), b (ideal).",
+        "Samples are not known in both runs: batches are compared as if equally large.",
         (
             "The runs are separate: machine drift between them counts as a loading difference, and "
             "the 95% CI does not cover it."
@@ -117,37 +117,34 @@ def test_two_runs_are_cautioned_about() -> None:
     ]
 
 
-def test_one_epoch_start_and_steps_left_out_are_cautioned_about() -> None:
-    start = steps("real", 1_000, 10, 1)
-    evaluated = run_of([start, alternating().steps])
-    event = Event(int(evaluated.steps.request_ns[9] + MS), "an evaluation", "within a step")
-    run = run_of([start, alternating().steps], events=(event,))
-    assert cautioned(run) == [
+def test_one_epoch_start_is_cautioned_about() -> None:
+    assert cautioned(run_of([steps("real", 1_000, 10, 1), alternating().steps])) == [
         (
             "Only one epoch start was seen, 27.4% of the time: the 95% CI leaves out how much "
             "epoch starts differ. Run two epochs or more."
-        ),
-        "Steps left out: 1, of 10.0 ms on average, in which an evaluation.",
+        )
     ]
 
 
 @pytest.mark.parametrize(
-    ("bound", "outcome", "sentence"),
+    ("bound", "is_above", "sentence"),
     [
-        (0.1, "above", "More than 10% is lost: 19.7% [17.0%, 22.4%] of the training time is lost"),
-        (0.2, "spans the bound", "Undecided whether more than 20% is lost: 19.7%"),
-        (0.3, "not above", "Not more than 30% is lost: 19.7%"),
+        (0.1, True, "More than 10% is lost: 19.7% [17.0%, 22.4%] of the training time is lost"),
+        (0.2, None, "Undecided whether more than 20% is lost: 19.7%"),
+        (0.3, False, "Not more than 30% is lost: 19.7%"),
     ],
 )
-def test_a_gate_goes_by_the_whole_interval(bound: float, outcome: str, sentence: str) -> None:
+def test_a_gate_goes_by_the_whole_interval(
+    bound: float, is_above: bool | None, sentence: str
+) -> None:
     run = alternating(wait=2.5, spread=0.1)
     result = gap(run)
     found, said = gate_of(verdict(result, run), result.lost_share, bound)
-    assert found == outcome
+    assert found is is_above
     assert said.startswith(sentence)
 
 
-def test_a_gate_is_inconclusive_where_the_verdict_is_for_another_reason_than_width() -> None:
+def test_a_gate_is_undecided_where_the_verdict_is_for_another_reason_than_width() -> None:
     few, wide = alternating(wait=5, pairs=2, real=8), alternating(wait=2, spread=0.8, pairs=4)
     outcomes = [gate_of(verdict(gap(run), run), gap(run).lost_share, 0.9)[0] for run in (few, wide)]
-    assert outcomes == ["inconclusive", "not above"]
+    assert outcomes == [None, False]

@@ -131,7 +131,8 @@ def read(**subjects: dict[str, Any]) -> dict[tuple[str, str], Columns]:
 def test_memory(subject: str, who: str, do: str) -> None:
     times, grown = (np.arange(120) * 5e9).astype(np.int64), 5e9 * np.arange(120) / 720
     limit = {"time_ns": [0, 1], MEMORY[0]: [np.nan, 100e9], MEMORY[1]: [np.nan, 50e9]}
-    readings = read(machine=limit, **{subject: {"time_ns": times, "pss_bytes": 8e9 + grown}})
+    used = {"pss_bytes": 8e9 + grown, "anonymous_bytes": 8e9 + grown}
+    readings = read(machine=limit, **{subject: {"time_ns": times, **used}})
     assert told(
         f"{subject.removesuffix('s') if subject == 'workers' else subject} memory",
         logged([0] * 40, readings=readings),

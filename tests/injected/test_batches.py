@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from loadeval import LoaderEvaluator, read_run
-from loadeval.core.batch import copied
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,21 +68,13 @@ def test_any_graph_of_objects_is_served(batch: Any, mode: str, tmp_path: Path) -
         assert all(served is sent for served, sent in zip(got, batches, strict=True))
 
 
-@pytest.mark.parametrize("samples", [2**80, -5, float("nan"), "four"])
+@pytest.mark.parametrize("samples", [2**80, -5, 4.0, "four"])
 def test_an_odd_number_of_samples_is_unknown(samples: Any, tmp_path: Path) -> None:
-    """Or it is what the batch says, if that is a count: training goes on, and the log is read."""
+    """Training goes on, and the log is read."""
     log = tmp_path / "run.jsonl"
     with LoaderEvaluator([torch.ones(4)] * 5, samples=lambda _: samples, log_file=log) as evaluator:
         assert len(list(evaluator)) == 5
     assert read_run(log).batches == 5
-
-
-class Linked:
-    """Knows another part of its batch by a weak reference."""
-
-    def __init__(self) -> None:
-        self.node = Node(0)
-        self.weak = weakref.ref(self.node)
 
 
 class Counted:
@@ -101,11 +91,3 @@ def test_a_batch_says_how_many_samples_it_has(nested: bool, tmp_path: Path) -> N
     batches = [{"graphs": Counted(4)} if nested else Counted(4) for _ in range(6)]
     trained_on(batches, tmp_path, "log")
     assert read_run(tmp_path / "run.jsonl").steps.samples.tolist() == [4] * 6
-
-
-def test_a_weak_reference_is_to_the_copy() -> None:
-    sent = Linked()
-    made, kept = copied(sent)
-    assert made is not sent
-    assert not kept
-    assert made.weak() is made.node

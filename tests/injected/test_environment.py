@@ -46,7 +46,7 @@ def check(done: Launched, most_warnings: int = 0) -> Launched:
         ({}, "Training waited for batches"),
         ({"within": REMOVED}, "it was removed"),
         ({"before": "loop = iter(Loader()); next(loop); " + REMOVED}, "not measured (RunLogError"),
-        ({"after": REMOVED}, "was removed while the program ran"),
+        ({"after": REMOVED}, "there is no report: FileNotFoundError"),
         ({"within": DAMAGED}, "cannot be written any more"),
     ],
     ids=str,

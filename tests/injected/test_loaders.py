@@ -41,14 +41,7 @@ class Script:
         return step() if callable(step) else step
 
 
-class OwnError(Exception):
-    """An error of a class that cannot say what it is."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no words")
-
-
-ERRORS = [ValueError("bad"), OwnError(), KeyboardInterrupt()]
+ERRORS = [ValueError("bad"), KeyboardInterrupt()]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
@@ -289,28 +282,6 @@ class Clock:
 
 def raises(_: int) -> int:
     raise OSError("no clock")
-
-
-CLOCKS: dict[str, Callable[[int], Any]] = {
-    "constant": lambda _: 5,
-    "backwards": lambda call: 10**12 - call * 1000,
-    "back and forth": lambda call: call * 1000 - (call % 7) * 10**9,
-    "in seconds": lambda call: call / 1000,
-}
-
-
-@pytest.mark.parametrize("jump", CLOCKS.values(), ids=CLOCKS)
-@IN_EACH_MODE
-def test_a_clock_may_jump(mode: str, jump: Any, tmp_path: Path) -> None:
-    """No time in the log is negative, and it can be read."""
-    outcome = read(list(range(LENGTH)), mode, tmp_path, 3, num_cached_batches=60, clock=Clock(jump))
-    assert outcome.epochs == [list(range(LENGTH))] * 3
-    assert outcome.said == []
-    steps = outcome.run.steps
-    assert len(steps) == 3 * LENGTH
-    assert (steps.wait_ns >= 0).all()
-    assert (steps.step_ns >= -1).all()
-    assert (np.diff(steps.request_ns) >= 0).all()
 
 
 @IN_EACH_MODE

@@ -115,22 +115,16 @@ def missing(path: Path) -> str:
     return why
 
 
-@pytest.mark.parametrize(
-    ("lie", "reason"),
-    [
-        ({1: {"level_bytes": 1}}, "TypeError: 1 is a name, where text was expected"),
-        ({"it": {"level_bytes": 10**400}}, "OverflowError"),
-    ],
-)
-def test_a_probe_that_lies_is_not_read_again(tmp_path: Path, lie: Any, reason: str) -> None:
+def test_a_probe_that_lies_is_not_read_again(tmp_path: Path) -> None:
     """The log says why, and reads."""
+    lie = {"it": {"level_bytes": 10**400}}
     path, probe = tmp_path / "run.jsonl", Probe("read 2", lambda: lie)
     evaluator = LoaderEvaluator(range(3), log_file=path, probes=[probe], probe_interval_s=1000)
     for _ in evaluator:
         evaluator._measurement.recorder._metrics.tick()
     evaluator.close()
     assert probe.reads == 2
-    assert missing(path).startswith(reason)
+    assert missing(path).startswith("OverflowError")
 
 
 @pytest.mark.parametrize("value", [1e300, math.nan])

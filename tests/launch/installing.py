@@ -21,9 +21,7 @@ def install(mode: str = "log", **options: Any) -> Path:
     return _installed[-1].folder
 
 
-def uninstall() -> Path | None:
-    """End all that was installed, and return the training loader's log."""
-    log = _installed[-1].log if _installed else None
+def uninstall() -> None:
+    """End all that was installed."""
     while _installed:
         _installed.pop().close()
-    return log

@@ -127,7 +127,6 @@ def test_words_that_are_no_settings(words: list[str], message: str) -> None:
     ("settings", "message"),
     [
         ({"validation.num_workers": -1}, "num_workers is -1; expected a whole number, 0 or more"),
-        ({"num_wrkers": 2}, "has the setting num_wrkers; did you mean num_workers?"),
         ({"validation.foo": 1}, "has the setting foo; expected one of num_workers, num_threads"),
         ({"batch_size": 4}, "batch_size=4 changes the samples of a batch, or their order; if"),
         ({"validation.in_order": False}, "in_order=False changes the samples of a batch"),

@@ -101,7 +101,7 @@ def test_a_loader_that_trains_is_evaluated_too(options: dict[str, Any], folder: 
         run = log(folder, record)
         assert run.batches == epochs * BATCHES
         assert {end.cause for end in run.ends} == {"exhausted"}
-    assert validation.mode == "log"
+    assert log(folder, validation).header.mode == "log"
     run = log(folder, training)
     looked_into = set(range(epochs))
     if run.header.mode == "alternate":  # in the blocks for it alone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,7 +35,7 @@ def loader() -> DataLoader[Any]:
 @pytest.fixture(name="session")
 def _session(tmp_path: Path) -> Iterator[Session]:
     """One that has read an epoch."""
-    session = Session(RunSettings(str(tmp_path), annotate=True), of_command=True)
+    session = Session(RunSettings(str(tmp_path)), of_command=True)
     own = loader()
     epoch = session.epoch(own, own.__iter__)
     assert epoch is not None
@@ -65,9 +66,19 @@ def test_the_first_step_of_an_optimizer_is_noted(session: Session) -> None:
     assert sum(event.kind == "optimizer" for event in run.events) == 2
 
 
-def test_with_annotate_waits_and_steps_are_ranges_of_nvtx(session: Session) -> None:
+def test_with_annotate_waits_and_steps_are_ranges_of_nvtx(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    nvtx = SimpleNamespace(range_start=begun.append, range_end=id)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "nvtx", nvtx)
+    session, own = Session(RunSettings(str(tmp_path), annotate=True), of_command=True), loader()
+    epoch = session.epoch(own, own.__iter__)
+    assert epoch is not None
+    assert len(list(epoch)) == 2
     session.close()
-    assert read_run(session.folder / "rank0.jsonl").header.settings["annotate"] == "nvtx"
+    assert begun.count("loadeval.step real") == 2
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ from loadeval import read_run
 from loadeval.data.columns import Columns
 from loadeval.errors import UsageError
 from loadeval.model.changes import Change
-from loadeval.model.model import LIMITS, Model
+from loadeval.model.costs import start_ns
+from loadeval.model.model import Model
 from loadeval.model.whatif import whatif
 from tests.recorded import logs_of
-from tests.runs.given import cores_read
+from tests.runs.given import MS, cores_read
 from tests.runs.looked_into import code, looked_into
 from tests.runs.tables import replace, with_steps
 
@@ -37,10 +38,6 @@ def workers(count: int) -> Change:
 
 def speedup(run: Run, **changed: Any) -> float:
     return whatif(run, **changed).speedup.value
-
-
-def speedup_low(run: Run) -> float:
-    return whatif(run, num_workers=4).speedup.bounds[0]
 
 
 def blocked_in(kernel: str, **given: Any) -> Run:
@@ -109,8 +106,6 @@ def test_threads_of_a_step_that_wait_for_each_other_lose_by_workers() -> None:
     assert speedup(none, num_workers=1) < 0.9
     assert speedup(slowed, num_workers=2) < 1.45
     assert speedup(fair, num_workers=2) > 1.55
-    assumed = whatif(slowed, num_workers=2).assumptions[-1]
-    assert assumed.startswith("The 2 threads of a training step wait for each other: where they")
 
 
 def test_changes_add_up() -> None:
@@ -164,7 +159,6 @@ def test_a_disk_may_give_no_more_and_a_server_may() -> None:
 )
 def test_what_holds_training_up(given: dict[str, Any], changed: dict[str, Any], limit: str) -> None:
     assert whatif(looked_into(environment=FOUR, **given), **changed).limit == limit
-    assert limit in LIMITS
 
 
 def test_first_workers_load_in_the_background() -> None:
@@ -173,7 +167,7 @@ def test_first_workers_load_in_the_background() -> None:
     started, lives_on = (model.simulate(change) for change in (workers(2), model.with_workers(2)))
     assert 1.5 < started.value < lives_on.value
     found = whatif(looked_into(workers=0, fetch=30), num_workers=2)
-    assert any("receives a batch from a worker in some" in each for each in found.assumptions)
+    assert any(each.startswith("Workers start, ") for each in found.assumptions)
 
 
 def test_workers_that_come_to_live_on_start_in_an_epoch_that_does_not_count() -> None:
@@ -216,27 +210,11 @@ def test_in_larger_batches_slow_samples_are_spread() -> None:
     assert speedup(of_one, batch_size=8) == pytest.approx(1, abs=0.05)
 
 
-def test_what_more_workers_are_taken_to_wait_for_and_to_compute_on() -> None:
-    waits = "Workers are blocked for 75.0% of fetching. With more workers, that takes no longer."
-    assert waits in whatif(blocked_in("hrtimer_nanosleep"), num_workers=4).assumptions
-    unknown = whatif(looked_into(fetch=200, environment={"cpus": 4}), num_workers=4)
-    assert unknown.assumptions[-1].startswith("There is a CPU for each worker: the run does not")
-
-
-def test_without_workers_a_lock_is_not_taken_for_storage() -> None:
-    """Storage may serve first workers one after the other."""
-    lock, storage = (
-        speedup_low(blocked_in(kernel, workers=0)) for kernel in ("futex_wait", "sk_wait_data")
-    )
-    assert lock > storage
-
-
 def test_a_fork_copies_the_page_tables_of_the_training_process() -> None:
     run = looked_into(workers=0, fetch=30)
     memory = Columns({"time_ns": np.array([1]), "anonymous_bytes": np.array([4e9])})
     large = replace(run, readings={("host", "process"): memory})
-    assert "Starting a worker takes some 40.0 ms." in whatif(run, num_workers=2).assumptions
-    assert "Starting a worker takes some 140 ms." in whatif(large, num_workers=2).assumptions
+    assert (start_ns(run), start_ns(large)) == (40 * MS, 140 * MS)
 
 
 def test_cpus_that_are_given_are_shared_with_no_others() -> None:
@@ -256,23 +234,24 @@ def test_a_curve_goes_on_until_workers_are_enough() -> None:
 
 
 def test_memory_that_is_not_there_is_told() -> None:
-    memory = {"pss_bytes": 2e6, "alive_workers": 2.0}
+    memory = {"pss_bytes": 2e6, "pss_file_bytes": 0.0, "anonymous_bytes": 4e6, "alive_workers": 2.0}
     run = replace(
         SIZED,
         stages=SIZED.stages.replace(pickled_bytes=np.zeros(len(SIZED.stages), int)),
         readings={
             ("host", "workers"): Columns({}).replace(
                 time_ns=np.arange(3), **{name: np.full(3, value) for name, value in memory.items()}
-            )
+            ),
+            ("host", "machine"): Columns({"time_ns": [1], "memory_limit_bytes": [10e6]}),
         },
-        header=replace(SIZED.header, environment={"memory_bytes": 20e6, "shm_free_bytes": 4e3}),
+        header=replace(SIZED.header, environment={"shm_free_bytes": 4e3}),
     )
     found = whatif(run, num_workers=20)
     queued = (20 * 2 + 1) * 128
-    assert found.memory_bytes == 20 * 1e6 + queued
+    assert found.memory_bytes == 20 * 0.5e6 + queued
     assert found.shared_memory_bytes == queued
     assert found.shortages == (
-        "That takes 20.0 MB of memory, and the machine of the run has 20.0 MB.",
+        "That takes 10.0 MB of memory, and the machine of the run has 10.0 MB.",
         "That takes 5.25 kB of /dev/shm, and 4.00 kB of it were free when the run began.",
     )
 
@@ -280,7 +259,7 @@ def test_memory_that_is_not_there_is_told() -> None:
 def test_runs_that_nothing_can_be_predicted_from() -> None:
     with pytest.raises(UsageError, match="run does not tell what happens inside the loader"):
         whatif(replace(SIZED, stages=SIZED.stages.take(slice(0))))
-    with pytest.raises(UsageError, match="run has too few batches to predict from"):
+    with pytest.raises(UsageError, match="run does not tell how long enough batches take"):
         whatif(replace(SIZED, stages=SIZED.stages.take(slice(1))))
 
 
@@ -297,11 +276,8 @@ def test_parts_that_become_faster() -> None:
     assert speedup(run, faster={"collate": 2.0}) == pytest.approx(4 / 3, rel=0.05)
     assert speedup(run, faster={"fetch": 2.0, "collate": 2.0}) == pytest.approx(2, rel=0.05)
     assert whatif(run, faster={"resize": 2.0}).faster == {"Image.resize": 2.0}
-    assert Model.of(run).parts == ["Jpegs.augment", "Image.resize", "Masks.crop", "Image.crop"]
-    with pytest.raises(UsageError, match=r"'crop', which may be 'Image\.crop' or 'Masks\.crop'"):
+    with pytest.raises(UsageError, match="'crop', which names no part, or several; expected "):
         whatif(run, faster={"crop": 2.0})
-    with pytest.raises(UsageError, match=r"'Jpegs.augment' twice; expected each part once"):
-        whatif(run, faster={"Jpegs.augment": 2.0, "augment": 3.0})
     run = looked_into(fetch=10, index=30)
     assert speedup(run, faster={"indices": 2.0}) == pytest.approx(50 / 35, rel=0.05)
     assert speedup(run, faster={"step": 2.0}) == pytest.approx(50 / 40, rel=0.05)
@@ -310,9 +286,8 @@ def test_parts_that_become_faster() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"num_workers": -1}, "num_workers is -1; expected a whole number, 0 or more"),
-        ({"num_workers": 2.5}, "num_workers is 2.5; expected a whole number, 0 or more"),
-        ({"cpus": math.nan}, "cpus is nan; expected a number above 0"),
+        ({"num_workers": -1}, "num_workers is -1; expected 0 or more"),
+        ({"cpus": math.nan}, "cpus is nan; expected 0.01 or more"),
         ({"faster": {"step": 0}}, "faster has 0 for 'step'; expected how many times as fast"),
     ],
 )

@@ -13,7 +13,6 @@ from loadeval.report.blocks import (
     Facts,
     Findings,
     FindingText,
-    Heading,
     Number,
     Section,
     Table,
@@ -48,17 +47,7 @@ SPEEDUP = times(2.28, 2.22, 2.33)
 HEADLINE = Section(
     "Data loading is the bottleneck: training would be 2.28x [2.22x, 2.33x] as fast if loading "
     "were free.",
-    [
-        Facts(
-            [
-                ("speed-up if loading were free", SPEEDUP),
-                ("time lost", share(0.56, 0.549, 0.571)),
-                ("throughput", Number(Estimate(727.0, 701.0, 753.0), "images/s")),
-                ("loader alone", Number(None, "images/s")),
-            ],
-            large=True,
-        )
-    ],
+    priority=1,
 )
 BATCH = Section(
     "A batch's time",
@@ -107,7 +96,7 @@ FINDINGS = (
     FindingText(
         "slow transform",
         "shrink takes 54.2% of loading a batch: 747 us a call, 32 calls a batch.",
-        share(0.36, 0.33, 0.39),
+        share(0.36),
         f"{FOLDER}/train/run.py:126 __getitem__ > shrink",
         ["make shrink twice as fast: smaller inputs, or a faster library", "num_workers=3"],
         [("share of loading a batch", share(0.542)), ("a call", ms(0.747))],
@@ -159,9 +148,9 @@ def real_beside_ideal() -> Chart:
         "Throughput",
         "Images per second of the run as it is, with ideal loading, and of the loader alone.",
         [
-            ("real", "real", Estimate(727.0, 701.0, 753.0)),
-            ("ideal", "ideal", Estimate(1503.0, 1469.0, 1539.0)),
-            ("loader alone", "loader", Estimate(725.0)),
+            ("training", "real", Estimate(727.0, 701.0, 753.0)),
+            ("training", "ideal", Estimate(1503.0, 1469.0, 1539.0)),
+            ("training", "loader", Estimate(725.0)),
         ],
     )
 
@@ -193,8 +182,7 @@ def waits(count: int = 384, epoch: int = 32) -> Chart:
     """Real and ideal blocks in turn, an epoch start in each epoch, and a few outliers."""
     random = np.random.default_rng(7)
     batch = np.arange(count) % epoch
-    arm = (np.arange(count) // 13) % 3
-    arm = np.where((np.arange(count) % 13) < 2, 2, arm.clip(0, 1))
+    arm = ((np.arange(count) // 13) % 3).clip(0, 1)
     wait_ns = np.where(arm == 1, 5e3, random.choice([2, 40], count) * MS * random.random(count))
     wait_ns = np.where(batch == 0, 133 * MS, wait_ns)
     outlier = np.zeros(count, dtype=np.bool_)
@@ -273,18 +261,13 @@ def worker_curve() -> Chart:
         "Throughput by number of workers",
         "727 images/s were measured with 2 workers; from 5 on the training step is the limit.",
         {
-            "measured": Columns(
-                {"workers": [2], "value": [727.0], "low": [701.0], "high": [753.0]}
-            ),
+            "measured": Columns({"workers": [2], "rate": [Estimate(727.0, 701.0, 753.0)]}),
             "predicted": Columns(
                 {
                     "workers": workers,
-                    "value": predicted,
-                    "low": predicted * 0.9,
-                    "high": predicted * 1.08,
+                    "rate": [Estimate(rate, rate * 0.9, rate * 1.08) for rate in predicted],
                 }
             ),
-            "marks": Columns({"workers": [4], "label": ["4 CPUs"]}),
         },
         unit="images/s",
     )
@@ -303,7 +286,7 @@ def every_chart() -> list[Chart | Bars]:
 
 def report() -> list[Section]:
     return [
-        Section(HEADLINE.title, HEADLINE.blocks, 1),
+        HEADLINE,
         BATCH,
         TO_DO,
         WHY,
@@ -357,7 +340,6 @@ def report() -> list[Section]:
             "Inside the loader",
             [
                 stages(),
-                Heading("Lines of code"),
                 Table(
                     ("line of code", "share", "blocked"),
                     [

@@ -95,7 +95,6 @@ def test_a_change_of_costs_that_is_calculated_is_null() -> None:
         (np.array(["a", "b"]), ["a", "b"]),
         (np.empty(0), []),
         ((1, "two", None), [1, "two", None]),
-        ({"b", "a"}, ["a", "b"]),
     ],
 )
 def test_values_become_plain(value: object, plain: object) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import marshal
-import signal
-import traceback
 from collections.abc import Callable
 from multiprocessing.sharedctypes import RawArray
 from types import TracebackType
 from typing import Any
+
+from loadeval.errors import is_of_a_signal
 
 Record = dict[str, Any]
 """What is known of a batch; what is not in it is not.
@@ -90,11 +90,6 @@ class Channel:
         content: Record = marshal.loads(text)  # noqa: S302 - a process of this loader wrote it
         return content
 
-    def take_batches(self) -> list[Record]:
-        """Whatever is told of batches now."""
-        told = [self.take(self.of_batch(idx)) for idx in range(self._batches)]
-        return [known for known in told if known is not None]
-
 
 class Guard:
     """Around what looks into a loader: where it fails, `fail` is called with why; training goes on.
@@ -115,13 +110,3 @@ class Guard:
             return False
         self._fail(f"{type(error).__name__}: {error}"[:LONGEST_REASON])
         return True
-
-
-def is_of_a_signal(error: BaseException) -> bool:
-    """Whether a signal's handler raised it, while we look: it is meant for whoever called us."""
-    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-    codes = [
-        getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers
-    ]
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    return any(frame.f_code in codes for frame in frames)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import threading
 import weakref
@@ -31,12 +30,12 @@ from loadeval_adapters.torch_trace.channel import (
 from loadeval_adapters.torch_trace.worker import BEGIN_UNPICKLING, Tracer, WorkerInit
 
 Measured = StageTimes | WorkerStart | CodeSamples
-Note = Callable[[StageNote], object]
+Note = Callable[[StageNote | str], object]
 Pins = dict[int, tuple[int, int, int | None]]
 """Start and end of getting a batch, and nanoseconds of pinning it, by torch's number of it."""
 NOT_TORCHS = "the loader has an iterator of its own kind, into which loadeval cannot look"
 STARTED_BEFORE = (
-    "the loader's workers were started before the measurement, so what they do is not timed; "
+    "the loader's workers were started before the measurement, so its stages are not timed; "
     "create the LoaderEvaluator before the first epoch"
 )
 IN_A_THREAD = StageNote(
@@ -139,8 +138,6 @@ class WatchedIterator:
     def serve(self, epoch: Epoch) -> None:
         """The batches from now on are those of this epoch."""
         self.epoch = epoch
-        if self._looks:  # another evaluator of the loader may have looked in between
-            vars(self.alive()).update(self._hooks)
 
     def _draw(self, method: Callable[[Any], Any], iterator: Any) -> Any:
         """Draw indices, which are the next batch's."""
@@ -198,13 +195,12 @@ class WatchedIterator:
         raise NotImplementedError
 
     def _pause(self, iterator: Any) -> None:
-        for name, hook in self._hooks.items() if iterator is not None else ():
-            if vars(iterator).get(name) is hook:
-                del vars(iterator)[name]
+        for name in self._hooks if iterator is not None else ():
+            vars(iterator).pop(name, None)
 
     def _fail(self, why: str) -> None:
         """Stop looking, and say why."""
-        self._note(StageNote(f"the loader is not looked into any more ({why})"))
+        self._note(f"the loader is not looked into any more ({why})")
         self.close()
 
     def take(self) -> list[Measured]:
@@ -224,7 +220,7 @@ class InTraining(WatchedIterator):
         self._tracer = tracer = Tracer(
             iterator._dataset,  # noqa: SLF001 - what it fetches from
             "the loader",
-            lambda message: self._note(StageNote(message)),
+            self._note,
             in_training=True,
         )
         weakref.finalize(iterator, tracer.close).atexit = False
@@ -273,37 +269,34 @@ class InTraining(WatchedIterator):
 
 
 class WithWorkers(WatchedIterator):
-    """An iterator whose worker processes report by `channel`; None if they report nothing."""
+    """An iterator whose worker processes report by `channel`."""
 
-    def __init__(self, note: Note, channel: Channel | None) -> None:
+    def __init__(self, note: Note, channel: Channel) -> None:
         super().__init__(note)
         self._channel = channel
         self._first: Epoch | None = None
         self._starting = {"start_ns": 0, "starting_ns": 0}
-        self._not_started = set(range(0 if channel is None else channel.workers))
-        self._sent: dict[int, dict[str, int]] = {}
+        self._not_started = set(range(channel.workers))
+        self._sent: list[dict[str, int]] = []
         self._received: dict[int, Record] = {}
-        self._unserved: list[Record] = []
-        self._pins_of_queue: dict[int, Pins] = {}
+        self._ends: list[Record] = []
+        self._pins: Pins = {}
 
     @contextmanager
     def starting(self, loader: Any, *, counts_calls: bool) -> Generator[None]:
         """While an iterator is made, give functions of ours to workers and the pinning thread."""
         kind: Any = dataloader._BaseDataLoaderIter  # noqa: SLF001 - there is no public name
         pinning: Any = pin_memory
-        thread = threading.get_ident()
         with _lock:
             user, dump = loader.worker_init_fn, reduction.dump
             loop, next_index = pinning._pin_memory_loop, kind._next_index  # noqa: SLF001 - torch has no public names
 
             def _next_index(iterator: Any) -> Any:
-                is_ours = threading.get_ident() == thread
-                return self._draw(next_index, iterator) if is_ours else next_index(iterator)
+                return self._draw(next_index, iterator)
 
-            if self._channel is not None:
-                ours = WorkerInit(user, self._channel, counts_calls=counts_calls)
-                vars(loader)["worker_init_fn"] = ours  # past a __setattr__ that notes what is set
-                reduction.dump = timed_dump(dump, ours, self._sent)
+            ours = WorkerInit(user, self._channel, counts_calls=counts_calls)
+            vars(loader)["worker_init_fn"] = ours  # past a __setattr__ that notes what is set
+            reduction.dump = timed_dump(dump, ours, self._sent)
             pinning._pin_memory_loop = self._timed_pinning(loop)  # noqa: SLF001 - torch looks it up there
             kind._next_index = _next_index  # noqa: SLF001 - it has one
             start_ns = perf_counter_ns()
@@ -319,21 +312,19 @@ class WithWorkers(WatchedIterator):
         """What the pinning thread runs, `loop`, timed by the queues on both sides of it."""
 
         def timed_loop(incoming: Any, outgoing: Any, *args: Any) -> None:
-            pins = self._pins_of_queue.setdefault(id(incoming), {})
+            start_ns = end_ns = 0
 
             def get(*args: Any, **kwargs: Any) -> Any:
+                nonlocal start_ns, end_ns
                 start_ns = perf_counter_ns()
                 got = incoming.get(*args, **kwargs)
-                if type(got[0]) is int:
-                    pins[got[0]] = start_ns, perf_counter_ns(), None
-                    pins.pop(got[0] - MOST_PINNED, None)
+                end_ns = perf_counter_ns()
                 return got
 
             def put(item: Any, *args: Any, **kwargs: Any) -> Any:
-                now_ns = perf_counter_ns()
-                if type(item[0]) is int and item[0] in pins:
-                    start_ns, end_ns, _ = pins[item[0]]
-                    pins[item[0]] = start_ns, end_ns, now_ns - end_ns
+                if type(item[0]) is int:
+                    self._pins[item[0]] = start_ns, end_ns, perf_counter_ns() - end_ns
+                    self._pins.pop(item[0] - MOST_PINNED, None)
                 return outgoing.put(item, *args, **kwargs)
 
             loop(SimpleNamespace(get=get), SimpleNamespace(put=put), *args)
@@ -346,10 +337,6 @@ class WithWorkers(WatchedIterator):
         self._hook("_try_put_index", self._draw)
         self._hook("_try_get_data", self._get)
         self._in_order = getattr(iterator, "_in_order", True)  # since torch 2.6
-        processes = enumerate(iterator._workers)  # noqa: SLF001 - there is no other way in
-        self._sent = {worker: self._sent.get(id(process), {}) for worker, process in processes}
-        of_queue = id(getattr(iterator, "_worker_result_queue", None))
-        self._pins = self._pins_of_queue.setdefault(of_queue, {})
         vars(iterator).update(self._hooks)
         self._looks = True
 
@@ -370,11 +357,10 @@ class WithWorkers(WatchedIterator):
 
     def _receipt(self, idx: int, start_ns: int, end_ns: int) -> Record:
         """What is known of a batch when it has come, between these moments."""
-        channel = self._channel
-        known = None if channel is None else channel.take(channel.of_batch(idx), idx)
+        known = self._channel.take(self._channel.of_batch(idx), idx)
         start_ns, received_ns, pin_ns = self._pins.pop(idx, (start_ns, end_ns, None))
         if known is not None and "fetch_ns" not in known:  # it is the end of a worker's epoch
-            self._unserved.append(known)
+            self._ends.append(known)
             known = None
         if known is None:
             return {"received_ns": received_ns, "pin_ns": pin_ns}
@@ -389,54 +375,48 @@ class WithWorkers(WatchedIterator):
     def close(self) -> None:
         """See WatchedIterator."""
         super().close()
-        if self._channel is not None:
-            self._channel.state = CLOSED
-            self._unserved += self._channel.take_batches()
+        self._channel.state = CLOSED
 
     def _pause(self, iterator: Any) -> None:
         super()._pause(iterator)
-        if self._channel is not None:
-            self._channel.state = PAUSED
+        self._channel.state = PAUSED
 
     def _resume(self, iterator: Any) -> None:  # noqa: ARG002 - as of all
         self._received.clear()  # what was on its way has been given meanwhile
         self._pins.clear()
         self.index_ns = 0
-        if self._channel is not None:
-            self._unserved += self._channel.take_batches()
-            self._channel.state = LOOKING
+        self._channel.state = LOOKING
 
     def take(self) -> list[Measured]:
-        """How workers started, and lines of code of batches that came while nobody looked."""
-        unserved, self._unserved = self._unserved, []
-        taken: list[Measured] = [*code_samples(unserved)]
+        """How workers started, and lines of code of the ends of their epochs."""
+        ends, self._ends = self._ends, []
+        taken: list[Measured] = [*code_samples(ends)]
         channel, epoch = self._channel, self._first
-        if channel is None or epoch is None or epoch.number is None:
+        if epoch is None or epoch.number is None:
             return taken
         for worker in range(channel.workers):
             told = channel.take(channel.of_worker(worker)) or {"notes": []}
             for message in told["notes"]:
-                self._note(StageNote(message))
+                self._note(message)
             if "start" in told and worker in self._not_started:
                 self._not_started.remove(worker)
-                start = {**self._starting, **told["start"], **self._sent[worker]}
+                start = {**self._starting, **told["start"]}
+                if self._sent:
+                    start |= self._sent[worker]
                 taken.append(WorkerStart(epoch.number, worker, **start))
         return taken
 
 
 def timed_dump(
-    dump: Callable[..., None], ours: WorkerInit, sent_to: dict[int, dict[str, int]]
+    dump: Callable[..., None], ours: WorkerInit, sent_to: list[dict[str, int]]
 ) -> Callable[..., None]:
     """Wrap the `dump` with which multiprocessing pickles the processes that it starts.
 
-    `sent_to` gets columns of WorkerStart, by the identity of each process that has `ours` among its
-    arguments.
+    `sent_to` gets columns of WorkerStart of each process that has `ours` among its arguments.
     """
 
     def timed(sent: Any, file: Any, *args: Any, **kwargs: Any) -> None:
-        is_worker = any(argument is ours for argument in getattr(sent, "_args", ()))
-        # Writing into a pipe waits for the worker.
-        if not is_worker or type(file) is not io.BytesIO:
+        if all(argument is not ours for argument in getattr(sent, "_args", ())):
             dump(sent, file, *args, **kwargs)
             return
         file.write(BEGIN_UNPICKLING)
@@ -444,7 +424,7 @@ def timed_dump(
         dump(sent, file, *args, **kwargs)
         took_ns, sent_bytes = perf_counter_ns() - start_ns, file.tell() - start
         took = {"pickling_start_ns": start_ns, "pickling_ns": took_ns, "sent_bytes": sent_bytes}
-        sent_to[id(sent)] = took
+        sent_to.append(took)
 
     return timed
 
@@ -489,9 +469,10 @@ class DataLoaderStages:
             if watched.alive() is kept and not watched.is_closed:
                 watched.serve(epoch)
                 return epoch.known
-        self._note(STARTED_BEFORE)
-        is_apart = loader.num_workers > 0
-        self._watch(WithWorkers(self._note, None) if is_apart else None, kept, epoch)
+        if loader.num_workers > 0:
+            self._note(STARTED_BEFORE)
+        else:
+            self._watch(None, kept, epoch)
         return epoch.known
 
     def make(self, loader: Any, epoch: Epoch) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import resource
 import socket
 import sys
 import time
@@ -23,9 +24,6 @@ from types import CodeType, FrameType
 from typing import Any
 
 from loadeval import leaves
-
-if sys.platform == "linux":
-    import resource
 
 Figures = dict[str, int]
 LEAST_GAP_NS, MOST_GAP_NS, NEVER = 500_000_000, 30 * 10**9, 1 << 63
@@ -125,9 +123,8 @@ class Consumption:
             figures["read_bytes"] = int(lines[1]) - self._own_bytes - len(sched)
             figures["disk_bytes"] = int(lines[9])
         self._own_bytes += len(sched) + len(read)
-        if sys.platform == "linux":
-            used = resource.getrusage(resource.RUSAGE_THREAD)
-            figures["minor_faults"], figures["system_ns"] = used.ru_minflt, int(used.ru_stime * 1e9)
+        used = resource.getrusage(resource.RUSAGE_THREAD)
+        figures["minor_faults"], figures["system_ns"] = used.ru_minflt, int(used.ru_stime * 1e9)
         return figures
 
 
@@ -172,7 +169,7 @@ class ThreadState:
         self.tells = bool(self._stat.read())
         self._schedstat = KernelFile(f"{task}/schedstat")
         self._wchan = KernelFile(f"{task}/wchan")
-        self._clock = getattr(time, "pthread_getcpuclockid", lambda _: None)(thread)
+        self._clock = time.pthread_getcpuclockid(thread)
         self._queued_ns = self._queued()
         self._before = self._moment()
 
@@ -209,8 +206,7 @@ class ThreadState:
 
     def _moment(self) -> tuple[int, int]:
         """Nanoseconds that the thread was on a CPU, and the time."""
-        on_cpu = 0 if self._clock is None else time.clock_gettime_ns(self._clock)
-        return on_cpu, perf_counter_ns()
+        return time.clock_gettime_ns(self._clock), perf_counter_ns()
 
 
 class CallCounter:

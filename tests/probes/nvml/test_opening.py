@@ -45,8 +45,8 @@ def test_without_a_driver_that_is_said(probe: GPUProbe, monkeypatch: pytest.Monk
     [
         ("nvmlInitWithFlags", pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "Driver Not Loaded"),
         ("nvmlDeviceGetCount_v2", 21, "the GPUs cannot be counted: No data"),
-        ("nvmlDeviceGetHandleByIndex_v2", LOST, "GPU 0 cannot be asked: GPU is lost"),
-        ("nothing", 0, "no NVIDIA GPU found"),
+        ("nvmlDeviceGetHandleByIndex_v2", LOST, "no NVIDIA GPU that may be asked"),
+        ("nothing", 0, "no NVIDIA GPU that may be asked"),
     ],
 )
 def test_why_nothing_can_be_read_is_said(
@@ -55,7 +55,7 @@ def test_why_nothing_can_be_read_is_said(
     if function.startswith("nvmlDeviceGetHandle"):
         driver.add()
     driver.fail(function, code)
-    assert refused(probe).endswith(reason)
+    assert reason in refused(probe)
     assert driver.get("starts") == 0
 
 
@@ -67,15 +67,14 @@ def test_a_gpu_of_somebody_else_is_left_out(driver: Driver, probe: GPUProbe) -> 
     assert list(probe.read()) == [A100.format(1)]
 
 
-def test_once_a_gpu_is_gone_the_probe_ends(driver: Driver, probe: GPUProbe) -> None:
+def test_of_a_gpu_that_is_gone_nothing_is_told(driver: Driver, probe: GPUProbe) -> None:
     driver.add()
     driver.add()
     probe.open()
     driver.fail("*", LOST, device=0)
-    with pytest.raises(ProbeError) as caught:
-        probe.read()
-    assert str(caught.value) == f"{A100.format(0)}: {pynvml.NVMLError(LOST)}"
-    probe.close()
+    readings = probe.read()
+    assert not readings[A100.format(0)]
+    assert readings[A100.format(1)]
 
 
 def test_closing_lets_go_of_everything(driver: Driver, probe: GPUProbe) -> None:
