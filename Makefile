@@ -41,7 +41,7 @@ nightly: check faults promises truth intervals predict soak fuzz before-after te
 	$(PYTEST) --hypothesis-profile=random tests
 
 golden: .venv/.test  ## write the whole outputs in tests/golden anew, and print what changed: read it line by line; and docs/json.md and docs/run-log.md
-	$(PYTEST) --dist=worksteal --rewrite-golden tests/test_golden.py tests/test_log_bytes.py tests/test_api.py tests/attach/test_whole.py
+	$(PYTEST) --dist=worksteal --rewrite-golden tests/test_golden.py tests/test_log_bytes.py tests/test_api.py tests/attach/test_whole.py tests/report/test_text.py
 	.venv/bin/python -m bench.json_page
 
 coverage: .venv/.dev  ## branches that `make test` runs, subprocesses included: a report, and no limit

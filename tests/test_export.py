@@ -168,7 +168,7 @@ gpu,0,busy_percent,150000,
     stages = log.with_name("run-stages.csv").read_text().splitlines()
     assert stages[0].startswith("epoch,batch,worker,samples,requested_ns,delivered_ns,index_ns,")
     assert [line.rstrip(",") for line in stages[1:]] == [
-        "0,0,0,4,1001,41001,100,2000,20000,8000,,,,,,,,,,,,,,,,9000,17,30000,500,420,40000,300,700",
+        "0,0,0,4,1001,41001,100,2000,20000,8000,,,,,,,,,,,,,,,9000,17,30000,500,420,40000,300,700",
         "0,1,1,4,51001,51400,,2500,40000",
         "0,2,0,,51401,51900,,29000,5000,1000",
     ]

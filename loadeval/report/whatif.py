@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from loadeval.data.columns import Columns
-from loadeval.data.environment import SHM
 from loadeval.model.changes import Change
 from loadeval.model.model import NOTHING_GAINED, Model
 from loadeval.model.whatif import WhatIf, predicted
@@ -19,17 +18,20 @@ from loadeval.words import counted, cpus
 SETTINGS = ("num_workers", "prefetch_factor", "in_order", "batch_size", "cpus")
 """Those of a prediction that a user can ask for, in the order in which they are told."""
 BRACKETS = "Brackets: 95% CI of what is measured, expected range of what is predicted."
-NOTE = (
-    f"{BRACKETS} Speed-ups are of whole epochs, over the run as it was. /dev/shm holds prefetched "
-    "batches."
-)
+SPEEDUPS = "Speed-ups are of whole epochs, over the run as it was."
+MEMORY = {
+    "memory_bytes": ("memory", "Memory is that of the workers and of prefetched batches."),
+    "shared_memory_bytes": ("/dev/shm", "/dev/shm holds prefetched batches."),  # noqa: S108 - a name
+}
 
 
 def whatif_sections(model: Model, asked: WhatIf | None = None) -> list[Section]:
     """What is predicted of the settings `asked` for; without any, of each number of workers."""
     every = by_workers(model) if asked is None else [predicted(model), asked]
+    taken = {kind: [getattr(each, kind) for each in every] for kind in MEMORY}
+    kinds = [kind for kind in MEMORY if any(taken[kind])]
     rows: list[tuple[Cell, ...]] = []
-    for each in every:
+    for at, each in enumerate(every):
         is_present = each.speedup == NOTHING_GAINED
         how = "measured" if is_present else "predicted"
         name = how if asked else f"{each.settings['num_workers']} {how}"
@@ -37,11 +39,11 @@ def whatif_sections(model: Model, asked: WhatIf | None = None) -> list[Section]:
         limit = each.limit.removeprefix("the ")
         if limit == "loading in the training process":
             limit = "no workers"
-        taken: Cell = ""
-        if each.settings["num_workers"]:
-            taken = Number(each.shared_memory_bytes, "size")
-        rows.append((name, rate, "present" if is_present else speedup, limit, taken))
-    head = ("" if asked else "workers", f"{model.unit}/s", "speed-up", "held up by", SHM)
+        has_workers = each.settings["num_workers"]
+        memory = (Number(taken[kind][at], "size") if has_workers else "" for kind in kinds)
+        rows.append((name, rate, "present" if is_present else speedup, limit, *memory))
+    head = ["" if asked else "workers", f"{model.unit}/s", "speed-up", "held up by"]
+    head += [MEMORY[kind][0] for kind in kinds]
     headline, said = _headline(model), list[Text]()
     if asked is None:
         for short in [each for each in every if each.shortages][:1]:
@@ -50,7 +52,8 @@ def whatif_sections(model: Model, asked: WhatIf | None = None) -> list[Section]:
     else:
         headline = _says(model, asked)
         said += [Text(each, "caution") for each in asked.shortages]
-    said.append(Text(f"{_cpus_there(model)} {NOTE}", "note"))
+    notes = (_cpus_there(model), BRACKETS, SPEEDUPS, *(MEMORY[kind][1] for kind in kinds))
+    said.append(Text(" ".join(filter(None, notes)), "note"))
     parts = [Section(headline, priority=1), Section("", [Table(head, rows)]), Section("", said)]
     if assumed := _assumed(every):
         parts.append(Section("assumed", [Text(each, "entry") for each in assumed]))

@@ -17,18 +17,18 @@ BY_WORKERS = """\
 No other number of workers is sure to train faster than the present 2. With
 num_workers=6, training would be 2.68x [0.97x, 3.18x] as fast.
 
-workers      samples/s         speed-up              held up by        /dev/shm
+workers      samples/s         speed-up              held up by        memory
 0 predicted  91.8 [76.7, 154]  0.44x [0.38x, 0.73x]  no workers
-1 predicted  106 [88.8, 195]   0.51x [0.44x, 0.93x]  workers           0 bytes
-2 measured   208 [187, 232]    present               workers           0 bytes
-3 predicted  305 [201, 351]    1.47x [0.98x, 1.60x]  workers           0 bytes
-4 predicted  396 [202, 467]    1.90x [0.98x, 2.15x]  workers           0 bytes
-5 predicted  481 [201, 578]    2.31x [0.97x, 2.68x]  workers           0 bytes
-6 predicted  558 [201, 682]    2.68x [0.97x, 3.18x]  training process  0 bytes
+1 predicted  106 [88.8, 195]   0.51x [0.44x, 0.93x]  workers           13.7 MB
+2 measured   208 [187, 232]    present               workers           27.4 MB
+3 predicted  305 [201, 351]    1.47x [0.98x, 1.60x]  workers           41.0 MB
+4 predicted  396 [202, 467]    1.90x [0.98x, 2.15x]  workers           54.7 MB
+5 predicted  481 [201, 578]    2.31x [0.97x, 2.68x]  workers           68.4 MB
+6 predicted  558 [201, 682]    2.68x [0.97x, 3.18x]  training process  82.1 MB
 
 Training may use 2 CPUs. Brackets: 95% CI of what is measured, expected range of
-what is predicted. Speed-ups are of whole epochs, over the run as it was.
-/dev/shm holds prefetched batches.
+what is predicted. Speed-ups are of whole epochs, over the run as it was. Memory
+is that of the workers and of prefetched batches.
 
 assumed
 - Workers are blocked for 95.5% of fetching, and it is not known whether that
@@ -42,14 +42,13 @@ With num_workers=6, prefetch_factor=4, in_order=False, batch_size=64, cpus=8,
 GaussianBlur 2x, step 1.5x faster, training would be 2.57x [2.13x, 3.17x] as
 fast.
 
-           samples/s            speed-up              held up by        /dev/shm
-measured   930 [830, 1,041]     present               CPUs              0 bytes
-predicted  2,400                2.58x [2.14x, 3.18x]  training process  0 bytes
-           [1,926, 3,045]
+           samples/s             speed-up              held up by        memory
+measured   930 [830, 1,041]      present               CPUs              24.6 MB
+predicted  2,391 [1,918, 3,037]  2.57x [2.13x, 3.17x]  training process  76.2 MB
 
 Training may use 2 CPUs. Brackets: 95% CI of what is measured, expected range of
-what is predicted. Speed-ups are of whole epochs, over the run as it was.
-/dev/shm holds prefetched batches.
+what is predicted. Speed-ups are of whole epochs, over the run as it was. Memory
+is that of the workers and of prefetched batches.
 
 assumed
 - For each further CPU in use, a batch takes 3% to 16% more CPU time.

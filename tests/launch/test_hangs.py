@@ -36,8 +36,8 @@ STUCK = observed(7, fetching(READ), "recvfrom", parent=HERE)
 STEP = observed(HERE, (frame("backward", line=40),), "futex", parent=1)
 
 
-def going_on(path: Path, **options: Any) -> Path:
-    """The log at `path` of a run that goes on: without its end, and in an epoch.
+def going_on(path: Path, *, ended: bool = False, **options: Any) -> Path:
+    """The log at `path` of a run that goes on: without its end, and in an epoch unless `ended`.
 
     `options` are those of the run, or of its environment.
     """
@@ -49,7 +49,8 @@ def going_on(path: Path, **options: Any) -> Path:
     header, *lines = map(json.loads, whole.read_text().splitlines())
     whole.unlink()
     header["environment"] |= environment
-    kept = [header, *(line for line in lines if line["type"] not in {"end", "epoch"})]
+    left_out = {"end"} if ended else {"end", "epoch"}
+    kept = [header, *(line for line in lines if line["type"] not in left_out)]
     texts = (json.dumps(line, separators=(",", ":")) for line in kept)
     path.write_text("".join(f"{text}\n" for text in texts))
     return path
