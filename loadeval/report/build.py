@@ -294,10 +294,10 @@ def job_sections(job: Job, r: Result) -> list[Section]:
     top, *rest = sections(r)
     if r.gap.ideal is None:
         top = Section(job.headline, priority=1)
-    measured = (
-        f"{counted(job.steps, 'batch', 'batches')} measured on all {len(job.ranks):,} ranks. At "
-        "each step the job waits as long as the rank that waits longest."
-    )
+    measured = f"{counted(job.steps, 'batch', 'batches')} measured on all {len(job.ranks):,} ranks"
+    if "real" in r.throughput:
+        measured += f", together {worded(r.throughput['real'], f'{r.unit}/s')}"
+    measured += ". At each step the job waits as long as the rank that waits longest."
     short = _section(
         "ranks",
         *_texts([measured, f"Stragglers: {job.stragglers.says}."]),
@@ -792,7 +792,7 @@ def settings(r: Result) -> Section:
     known = {
         "run": header.name,
         "mode": header.mode,
-        "recorded": header.created,
+        "recorded": f"{header.created[:19].replace('T', ' ')} UTC",
         "loader": loader.backend.rpartition(".")[2] or NOT_RECORDED,
         **{name.replace("_", " "): getattr(loader, name) for name in own},
         "usable CPUs": header.environment.get("cpus_usable"),
