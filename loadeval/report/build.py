@@ -792,7 +792,7 @@ def settings(r: Result) -> Section:
     known = {
         "run": header.name,
         "mode": header.mode,
-        "recorded": f"{header.created[:19].replace('T', ' ')} UTC",
+        "recorded": header.created.partition(".")[0].replace("T", " "),
         "loader": loader.backend.rpartition(".")[2] or NOT_RECORDED,
         **{name.replace("_", " "): getattr(loader, name) for name in own},
         "usable CPUs": header.environment.get("cpus_usable"),

@@ -54,7 +54,7 @@ def test_the_straggler_is_named(job: Path) -> None:
     code, out, err = compare(job)
     assert (code, err) == (0, "")
     assert out.startswith("4 ranks of one job waited for batches 14.4% of the time\n")
-    assert "160 batches measured on all 4 ranks." in out
+    assert "160 batches measured on all 4 ranks, together 152 images/s" in out
     assert "Stragglers: rank 2 on node1, last in " in out
     assert out.endswith(f"Rank 2 alone: loadeval compare {job / 'rank2.jsonl'}\n")
 
