@@ -439,7 +439,7 @@ def _is_plain(tensor: Any) -> bool:
         type(tensor) is getattr(torch, "Tensor", None)
         and tensor.is_cpu
         and tensor.layout is torch.strided
-        and not (tensor.is_nested or tensor.is_quantized)
+        and not (tensor.is_nested or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
         and not (tensor.requires_grad or tensor.is_pinned())
     )
 

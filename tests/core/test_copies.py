@@ -255,6 +255,13 @@ def test_a_tensor_and_the_array_that_it_was_made_of_lie_in_one_memory() -> None:
     assert array.tolist() == [0, 1, 2, 3, 4, 5]
 
 
+def test_a_conjugate_in_the_same_memory_has_other_values() -> None:
+    numbers = torch.complex(torch.ones(2), torch.ones(2))
+    copy, conjugate = clone((numbers, numbers.conj()))
+    assert copy.tolist() == [1 + 1j, 1 + 1j]
+    assert conjugate.tolist() == [1 - 1j, 1 - 1j]
+
+
 def test_an_image_is_copied_as_pillow_does() -> None:
     """Its pixels are in an object that only its class can copy."""
     image = Image.new("RGB", (2, 2))
