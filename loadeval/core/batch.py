@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache, partial
 from operator import attrgetter, itemgetter
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -78,12 +78,20 @@ def is_container(node: Any) -> bool:
 
 
 def attributes_of(node: Any) -> dict[str, Any]:
-    """The `__dict__` of an object; empty where it has none, or its class makes one up."""
+    """The `__dict__` of an object, if its class does not make it up; a dataclass's slots too."""
+    kind: Any = type(node)
+    slots: dict[str, Any] = {}
+    for name in getattr(kind, "__dataclass_fields__", ()):
+        slot = getattr(kind, name, None)
+        if type(slot) is MemberDescriptorType:
+            with suppress(AttributeError):  # it was never set
+                slots[name] = slot.__get__(node)
     try:
         attributes = object.__getattribute__(node, "__dict__")
     except Exception:  # noqa: BLE001 - it may be a property, of anybody's class
-        return {}
-    return attributes if type(attributes) is dict else {}
+        attributes = None
+    attributes = attributes if type(attributes) is dict else {}
+    return {**attributes, **slots} if slots else attributes
 
 
 def parts(node: Any) -> list[tuple[Step, Any]]:

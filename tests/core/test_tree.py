@@ -37,6 +37,11 @@ class Shapeless:
         raise OSError
 
 
+@dataclass(slots=True)
+class Slotted:
+    x: Any
+
+
 def array_like(**attributes: Any) -> Any:
     return type("Array", (), {"dtype": "int", **attributes})()
 
@@ -56,6 +61,7 @@ FLAG = torch.tensor(True)
         ([array_like(shape=(3, 2), nbytes=48)], (3, 48, 1)),
         ([array_like(shape={"x": 2}, nbytes=48), torch.zeros(4)], (4, 64, 2)),
         (Table(x=torch.zeros(4)), (4, 16, 1)),
+        (Slotted(torch.zeros(4)), (4, 16, 1)),
         ([Shapeless(), torch.zeros(2)], (2, 8, 2)),
         ([enum.Enum("kinds", "SMALL LARGE")], (None, None, 1)),
         ([np.ndarray, torch.Tensor], (None, None, 2)),
@@ -67,6 +73,7 @@ FLAG = torch.tensor(True)
         "shape, dtype and nbytes make an array",
         "a shape without a first dimension tells nothing",
         "a dict with a shape is taken apart all the same",
+        "a dataclass may have slots",
         "an object whose shape fails is no array",
         "an enumeration is a leaf",
         "classes are leaves, whatever attributes they have",
