@@ -216,7 +216,7 @@ class AlternatingEpoch(EpochPlan):
                 self._settled_batches = len(self._held) if schedule.fixed else 0
                 yield from self._held_ones()
             yield from self._error_after_prefetch()
-        warmup = max(block.warmup - self._settled_batches, 0)
+        warmup = schedule.shortened(max(block.warmup - self._settled_batches, 0))
         if warmup and not self._is_over:
             yield from self._uncounted(self._span(self._in_order, warmup))
         if not self._is_over:
@@ -224,7 +224,7 @@ class AlternatingEpoch(EpochPlan):
 
     def _ideal(self, block: PlannedBlock) -> Iterator[Span]:
         shared, schedule = self._shared, self._shared.schedule
-        warmup = block.warmup
+        warmup = schedule.shortened(block.warmup)
         wanted = warmup + schedule.left
         prefetch = self._prefetch(wanted - len(self._held), block)
         if shared.activity is not None:  # until the loader has refilled its queue

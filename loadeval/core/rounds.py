@@ -117,7 +117,7 @@ class Schedule:
         # Of the block that is under way, and of the last one of each arm.
         self._iterations = self._elapsed_ns = 0
         self._last_ns: dict[Arm, float] = {}
-        self._epochs = self._epoch_began = 0
+        self._epochs = self._epoch_began = self._longest_epoch = 0
         self._has_room = True
         self.whole = self._length_if_short()
 
@@ -178,6 +178,7 @@ class Schedule:
     def begin_epoch(self) -> None:
         """An epoch begins."""
         self._epochs += 1
+        self._longest_epoch = max(self._longest_epoch, self.served - self._epoch_began)
         self._epoch_began = self.served
         if self.whole != self._length_if_short():  # it is `fixed` now, or memory has no room
             self._pair += bool(self._block or self._planned)  # a new one begins
@@ -190,6 +191,16 @@ class Schedule:
     def is_warmup_epoch(self) -> bool:
         """Whether the epoch that begins is to be left out, for steps are slow in the first one."""
         return self.served < min(self.whole, 2)
+
+    def shortened(self, warmup: int) -> int:
+        """`warmup`, but at most half of what the longest epoch so far has after its head.
+
+        A training may break epochs off, and they are to have counted batches all the same.
+        """
+        if self._longest_epoch <= self.head:
+            return warmup
+        longest = max(self._longest_epoch, self.served - self._epoch_began)
+        return min(warmup, (longest - self.head) // 2)
 
     def note_head(self, span: Span) -> None:
         """Until an arm has had a block, its times are those of a head, but for its first batch."""

@@ -217,6 +217,18 @@ def test_short_epochs_alternate_whole(prefetched: int) -> None:
     assert {end.wait_ns for end in run.ends if end.epoch not in ideal} == {700}
 
 
+def test_epochs_that_a_training_breaks_off_are_measured_too() -> None:
+    clock = FakeClock(1000)
+    loader = SerialLoader(range(1000), [MS] * 1000, clock)
+    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, probes=())
+    for _ in range(20):
+        for _ in islice(evaluator, 20):
+            clock.advance(MS)
+    gap = evaluator.headroom()
+    assert gap.speedup is not None
+    assert gap.speedup.value == 2
+
+
 def test_after_the_last_pair_the_loader_is_served_unmeasured() -> None:
     evaluator, _, clock = alternating(100, pairs=1)
     assert train(evaluator, clock) == list(range(100))
