@@ -83,7 +83,7 @@ class Settings:
             is_right = is_whole or given(name) in others
             self._expect(name, is_right, f"a whole number, {least} or more")
         self._expect("samples", self.samples is None or callable(self.samples), "a function")
-        self._expect("unit", self.unit, "a word")
+        self._expect("unit", type(given("unit")) is str and self.unit, "a word")
         self._expect("stages", isinstance(self.stages, bool | None), "True, False or None")
         seconds = "seconds, more than 0; pass probes=() to record no system metrics"
         self._expect("probe_interval_s", 0 < self.probe_interval_s < math.inf, seconds)

@@ -19,6 +19,7 @@ from loadeval import LoaderEvaluator, UsageError
         ({"epoch_batches": 0}, "epoch_batches is 0"),
         ({"samples": 3}, "samples is 3; expected a function"),
         ({"unit": ""}, "unit is ''; expected a word"),
+        ({"unit": 5}, "unit is 5; expected a word"),
         ({"stages": 1}, "stages is 1; expected True, False or None"),
         ({"pairs": 0}, "pairs is 0"),
         (
