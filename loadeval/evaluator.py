@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import threading
 import time
 import uuid
 import weakref
@@ -73,8 +74,9 @@ class Measurement:
         self.counter = Counter(adapter, settings.samples)
         self._annotation = annotation_for(settings.annotate)
         probes = probes_named(settings.probes, threads=settings.looks_inside)
+        self._step = StepProbe(Serving.__next__.__code__)
         if settings.mode == "alternate" and settings.looks_inside and probes and schedule is None:
-            probes += (StepProbe(Serving.__next__.__code__),)
+            probes += (self._step,)
         place = {} if facts else place_among_ranks()  # by which ranks are told from backends
         tracking = None
         if settings.track is not None and not place.get("rank"):
@@ -141,6 +143,7 @@ class Measurement:
                     if not place.get("rank"):
                         alternation.log_side_effects()
                     alternation.look(alternation.schedule.looks_next())
+                    self._step.thread = threading.get_ident()
                 began_ns = clock()
                 made = adapter.made(loader)
                 opened_ns = clock() - began_ns

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from loadeval import LoaderEvaluator
 from loadeval.probes.step import StepProbe
 
 if TYPE_CHECKING:
@@ -96,3 +97,21 @@ def test_a_step_is_in_the_lines_of_the_program(
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="instructions have no columns")
 def test_what_a_line_calls_has_its_name_in_the_source() -> None:
     assert places_of(script)[1] == "test_step.py save > places.gate.wait"
+
+
+def test_a_step_is_of_the_thread_that_trains() -> None:
+    evaluator = LoaderEvaluator(range(100), "alternate", probes=("host",), probe_interval_s=0.001)
+    found: set[str] = set()
+
+    def training() -> None:
+        for _ in range(100):
+            for number in evaluator:
+                sum(range(20_000 + number))
+            found.update(place for look in evaluator.recorded().code for place in look.running)
+            if found:
+                return
+
+    thread = threading.Thread(target=training)
+    thread.start()
+    thread.join()
+    assert {place.split()[-1] for place in found} == {"training"}
