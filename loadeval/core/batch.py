@@ -338,10 +338,10 @@ def clone(batch: Any) -> Any:
 def copied(batch: Any) -> tuple[Any, list[str]]:
     """A copy of `batch` in memory of its own, and the classes of what in it is still the same.
 
-    Leaves keep their class, values, layout, device and pinning, and those that lie in the same
-    memory, such as a tensor and a view of it, do so in the copy. Tensors are cut from the shared
-    memory of the worker that sent them. Large arrays and tensors are copied into REGIONS, so they
-    do not own their memory, and cannot be resized in place.
+    Leaves keep their class, values, layout, device and pinning, and those of the host that lie in
+    one memory, such as a tensor and a view of it, do so in the copy. Tensors are cut from the
+    shared memory of the worker that sent them. Large arrays and tensors are copied into
+    REGIONS, so they do not own their memory, and cannot be resized in place.
 
     What has a meaning beyond its values is still the same: tensors that require gradients,
     torch's modules, functions; and so are leaves that cannot be copied. Where a container cannot be
