@@ -268,13 +268,17 @@ def _start_method(loader: Any) -> str:
 def _maker(loader: Any) -> str | None:
     """The package of the Trainer that made `loader`; None if no Trainer is known to have.
 
-    That of transformers sets a function for workers, that of ultralytics makes a class of its own.
+    The Trainer of transformers sets a function for workers. That of sentence-transformers, which
+    takes the same arguments, sets a collator. That of ultralytics makes a class of its own. A
+    loader that has torch's iterators may have no collate_fn.
     """
     if type(loader).__module__.startswith("ultralytics."):
         return "ultralytics"
     function = getattr(loader.worker_init_fn, "func", None)  # of a partial
-    is_transformers = str(getattr(function, "__module__", None)).startswith("transformers.")
-    return "transformers" if is_transformers else None
+    starts = str(getattr(function, "__module__", None))
+    collates = type(getattr(loader, "collate_fn", None)).__module__
+    is_known = starts.startswith("transformers.") or collates.startswith("sentence_transformers.")
+    return "transformers" if is_known else None
 
 
 def _is_called_from(*modules: str) -> bool:
