@@ -114,6 +114,7 @@ class PyTorchAdapter(IterableAdapter):
         # Accelerate's and Fabric's loaders do not always have it.
         device = "cpu" if inside is loader else getattr(loader, "device", None)
         maker, sampler = _maker(inside), inside.batch_sampler
+        shards, names = _shards_in(inside.dataset)
         if sampler is None or type(sampler) is BatchSampler:
             is_stream = isinstance(inside.dataset, IterableDataset)  # which chooses by itself
             sampler = None if is_stream else getattr(inside, "sampler", None)
@@ -132,8 +133,8 @@ class PyTorchAdapter(IterableAdapter):
             worker_init=_name_of(inside.worker_init_fn),
             in_order=getattr(inside, "in_order", True),  # since torch 2.6
             made_by=maker,
-            setting_names=TRAINERS.get(maker or "", NAMES),
-            shards=_shards_in(inside.dataset),
+            setting_names={**names, **TRAINERS.get(maker or "", NAMES)},
+            shards=shards,
             made_at=None if maker else info.made_at,  # its arguments are given elsewhere
         )
 
@@ -240,12 +241,13 @@ def _name_of(thing: Any) -> str | None:
     return str(getattr(inner, "__name__", None) or type(inner).__name__)
 
 
-def _shards_in(dataset: Any) -> int | None:
-    """How many shards a stream has, as the adapter of its framework tells."""
+def _shards_in(dataset: Any) -> tuple[int | None, Mapping[str, str]]:
+    """How many shards a stream has, and what makes more, as the adapter of its framework tells."""
     if isinstance(dataset, IterableDataset):
         with suppress(Exception):  # methods of the user's
-            return adapter_for(dataset).describe(dataset).shards
-    return None
+            info = adapter_for(dataset).describe(dataset)
+            return info.shards, info.setting_names or {}
+    return None, {}
 
 
 def _shards(dataset: Any) -> int | None:
