@@ -15,6 +15,7 @@ from functools import partial
 from itertools import count
 from operator import attrgetter
 from pathlib import Path
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from loadeval.adapter import Adapter, adapter_for, is_iterable, length_of, overrides_of
@@ -73,8 +74,9 @@ class Measurement:
         self.counter = Counter(adapter, settings.samples)
         self._annotation = annotation_for(settings.annotate)
         probes = probes_named(settings.probes, threads=settings.looks_inside)
+        self._steps = StepProbe(Serving.__next__.__code__)
         if settings.mode == "alternate" and settings.looks_inside and probes and schedule is None:
-            probes += (StepProbe(Serving.__next__.__code__),)
+            probes += (self._steps,)
         place = {} if facts else place_among_ranks()  # by which ranks are told from backends
         tracking = None
         if settings.track is not None and not place.get("rank"):
@@ -123,7 +125,7 @@ class Measurement:
         `adapter` makes its iterator, by default that of the run. The epoch holds `owner`. Raises
         what the loader raises when it is asked for its iterator.
         """
-        adapter, source = adapter or self.adapter, None
+        adapter, source, self._steps.thread = adapter or self.adapter, None, get_ident()
         settings, clock, alternation = self.settings, self.settings.clock, self.alternation
         # How many of the loader's own batches are still to be measured.
         real = settings.batches or math.inf if self.cache is None else settings.replay_after

@@ -27,7 +27,7 @@ A reading begins where the thread gives the lock up, as at a sleep: some ms late
 
 
 class StepProbe:
-    """Reads where the training thread, which made the probe, is in its step.
+    """Reads where the training thread is in its step: `thread`, at first the one that made it.
 
     `waits` is the code that it runs while it waits for a batch: what is seen in there is no step.
     What has called that code is the training loop. So where the loop is a framework's, a step is in
@@ -39,7 +39,7 @@ class StepProbe:
     at_edges = False
 
     def __init__(self, waits: CodeType) -> None:
-        self._thread, self._waits, self._loop = threading.get_ident(), waits, {waits}
+        self.thread, self._waits, self._loop = threading.get_ident(), waits, {waits}
         self._pauses_s = cycle(PAUSES_S)
 
     def open(self) -> None:
@@ -55,7 +55,7 @@ class StepProbe:
     def _look(self) -> CodeSamples | None:
         with short_switches():
             time.sleep(next(self._pauses_s))
-            place, _, call, frame = current_line(self._thread, self._loop, OURS, by_source=True)
+            place, _, call, frame = current_line(self.thread, self._loop, OURS, by_source=True)
         if frame is not None and frame.f_code is self._waits:
             while (frame := frame.f_back) is not None:
                 self._loop.add(frame.f_code)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from loadeval import LoaderEvaluator
 from loadeval.probes.step import StepProbe
 
 if TYPE_CHECKING:
@@ -96,3 +97,19 @@ def test_a_step_is_in_the_lines_of_the_program(
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="instructions have no columns")
 def test_what_a_line_calls_has_its_name_in_the_source() -> None:
     assert places_of(script)[1] == "test_step.py save > places.gate.wait"
+
+
+def test_a_step_is_that_of_the_thread_that_iterates() -> None:
+    """Also where another one has wrapped the loader."""
+    evaluator = LoaderEvaluator(range(40), "alternate", probe_interval_s=1000)
+
+    def train() -> None:
+        for _ in evaluator:
+            evaluator._measurement.recorder._metrics.tick()
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    places = [place for each in evaluator.recorded().code for place in each.running]
+    assert places
+    assert not any("test_a_step" in place for place in places)  # where this one waits
