@@ -15,8 +15,12 @@ import numpy as np
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.types import to_numpy_type
 
-from loadeval import IterableAdapter, LoaderInfo, UsageError, Watch
+from loadeval import IterableAdapter, LoaderInfo, StageNote, UsageError, Watch
 
+NOT_TIMED = (
+    "DALI tells the times of its operators only to Nsight Systems: run nsys profile -t nvtx,cuda "
+    "python train.py"
+)
 PYTHON_INSIDE = (
     "this DALI pipeline calls Python functions, or is fed from Python, and DALI serialises neither "
     "to build the pipeline again; change its settings where it is made"
@@ -38,6 +42,25 @@ KEPT = (
 NAMES = {"num_workers": "num_threads", "prefetch_depth": "prefetch_queue_depth"}
 
 
+class NotTimed:
+    """Says why nothing is timed: see LoaderStages."""
+
+    def __init__(self) -> None:
+        self._untold = [StageNote(NOT_TIMED)]
+
+    def begin(self, loader: Any) -> Callable[[int], object]:  # noqa: ARG002 - nothing to look into
+        """See LoaderStages."""
+        return lambda _: None
+
+    def take(self) -> list[StageNote]:
+        """The note, once."""
+        notes, self._untold = self._untold, []
+        return notes
+
+    def close(self) -> None:
+        """Do nothing, for nothing is held."""
+
+
 class AnyDALIAdapter(IterableAdapter):
     """What all of DALI's loaders have in common.
 
@@ -48,6 +71,10 @@ class AnyDALIAdapter(IterableAdapter):
 
     watch = Watch(classes={}, inside=("nvidia.dali",))
     distributions = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")
+
+    def stages(self, loader: Any) -> NotTimed:  # noqa: ARG002 - the same for all
+        """Says that DALI's operators are not timed."""
+        return NotTimed()
 
 
 def _calls(next_batch: Callable[[], Any], batches: int | None) -> Iterator[Any]:

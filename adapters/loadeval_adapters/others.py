@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from loadeval import (
     IterableAdapter,
@@ -152,6 +152,9 @@ class DatasetsAdapter(OtherAdapter):
         methods={"iter": CallOfIter},
         inside=("datasets",),
     )
+    setting_names: ClassVar[Mapping[str, str]] = {
+        "num_shards": "dataset.to_iterable_dataset(num_shards=...), or reshard() of a stream"
+    }
     distributions = ("datasets",)
     _gives_batches = False
 
@@ -178,6 +181,9 @@ class WebDatasetAdapter(OtherAdapter):
     """WebDataset's pipelines; a WebLoader's begins with a DataLoader of torch's."""
 
     watch = Watch(classes={"webdataset.pipeline": ("DataPipeline",)}, inside=("webdataset",))
+    setting_names: ClassVar[Mapping[str, str]] = {
+        "num_shards": "webdataset.ShardWriter(..., maxcount=...)"
+    }
     distributions = ("webdataset",)
 
     def _known(self, loader: Any) -> dict[str, Any]:

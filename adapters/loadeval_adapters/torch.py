@@ -114,6 +114,7 @@ class PyTorchAdapter(IterableAdapter):
         # Accelerate's and Fabric's loaders do not always have it.
         device = "cpu" if inside is loader else getattr(loader, "device", None)
         maker, sampler = _maker(inside), inside.batch_sampler
+        shards, names = _shards_in(inside.dataset)
         if sampler is None or type(sampler) is BatchSampler:
             is_stream = isinstance(inside.dataset, IterableDataset)  # which chooses by itself
             sampler = None if is_stream else getattr(inside, "sampler", None)
@@ -132,8 +133,8 @@ class PyTorchAdapter(IterableAdapter):
             worker_init=_name_of(inside.worker_init_fn),
             in_order=getattr(inside, "in_order", True),  # since torch 2.6
             made_by=maker,
-            setting_names=TRAINERS.get(maker or "", NAMES),
-            shards=_shards_in(inside.dataset),
+            setting_names={**names, **TRAINERS.get(maker or "", NAMES)},
+            shards=shards,
             made_at=None if maker else info.made_at,  # its arguments are given elsewhere
         )
 
@@ -240,12 +241,13 @@ def _name_of(thing: Any) -> str | None:
     return str(getattr(inner, "__name__", None) or type(inner).__name__)
 
 
-def _shards_in(dataset: Any) -> int | None:
-    """How many shards a stream has, as the adapter of its framework tells."""
+def _shards_in(dataset: Any) -> tuple[int | None, Mapping[str, str]]:
+    """How many shards a stream has, and what makes more, as the adapter of its framework tells."""
     if isinstance(dataset, IterableDataset):
         with suppress(Exception):  # methods of the user's
-            return adapter_for(dataset).describe(dataset).shards
-    return None
+            info = adapter_for(dataset).describe(dataset)
+            return info.shards, info.setting_names or {}
+    return None, {}
 
 
 def _shards(dataset: Any) -> int | None:
@@ -268,13 +270,17 @@ def _start_method(loader: Any) -> str:
 def _maker(loader: Any) -> str | None:
     """The package of the Trainer that made `loader`; None if no Trainer is known to have.
 
-    That of transformers sets a function for workers, that of ultralytics makes a class of its own.
+    The Trainer of transformers sets a function for workers. That of sentence-transformers, which
+    takes the same arguments, sets a collator. That of ultralytics makes a class of its own. A
+    loader that has torch's iterators may have no collate_fn.
     """
     if type(loader).__module__.startswith("ultralytics."):
         return "ultralytics"
     function = getattr(loader.worker_init_fn, "func", None)  # of a partial
-    is_transformers = str(getattr(function, "__module__", None)).startswith("transformers.")
-    return "transformers" if is_transformers else None
+    starts = str(getattr(function, "__module__", None))
+    collates = type(getattr(loader, "collate_fn", None)).__module__
+    is_known = starts.startswith("transformers.") or collates.startswith("sentence_transformers.")
+    return "transformers" if is_known else None
 
 
 def _is_called_from(*modules: str) -> bool:

@@ -85,7 +85,7 @@ class LoaderInfo:
         setting_names: the user's names of settings, by loadeval's: `num_workers` (processes or
             threads), `prefetch_factor` (batches ready for each worker), `prefetch_depth` (batches
             ready altogether), `persistent_workers`, `pin_memory`, `concurrency` (items that one
-            operator works on at once).
+            operator works on at once), `num_shards` (what makes more shards of a dataset).
         shards: the shards of its dataset, each of which one worker reads.
         overrides: the settings that `loadeval run --set` gave it, by the user's names.
         made_at: the line of the program that made it, "train.py:48".

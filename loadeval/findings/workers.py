@@ -383,7 +383,9 @@ def few_shards(c: Context) -> Finding | None:
     if not c.loses or idle <= 0 or longest < FEWEST_BATCHES * workers:
         return None
     has = f": the dataset has {counted(shards, 'shard')}" if shards and shards < workers else ""
-    because = "of equal size; any more workers only take memory"
+    made_by = (c.loader.setting_names or {}).get("num_shards")
+    made = f", by {made_by}" if made_by else ""
+    because = f"of equal size{made}; any more workers only take memory"
     return Finding(
         f"{idle} of {workers} workers made no batch{has}.",
         [Do(f"split the data into {workers} shards or more", because, change=all_load(c))],

@@ -309,6 +309,8 @@ def why_no_stages(run: Run) -> str:
     asked = run.header.settings.get("stages")
     if not (run.header.mode == "alternate" if asked is None else asked):
         return f"this run was not asked to look; {LOOK_INSIDE}"
+    if not run.batches:
+        return "no batch was served"
     loader = run.loader.backend.rpartition(".")[2]
     return f"loadeval cannot look into {loader}; the page on adapters says how to"
 

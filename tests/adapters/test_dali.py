@@ -202,3 +202,11 @@ def test_a_source_that_ends_is_served_epoch_by_epoch(auto_reset: bool, mode: str
     run = evaluator.recorded()
     assert run.header.loader.length is None
     assert run.steps.samples.tolist() == [4] * 21
+
+
+def test_operators_are_said_not_to_be_timed(dali_pipeline: Make) -> None:
+    """Once, and where they are."""
+    with LoaderEvaluator(iterator(dali_pipeline()), stages=True, probes=()) as evaluator:
+        list(evaluator)
+    (event,) = evaluator.recorded().events
+    assert "only to Nsight Systems: run nsys profile -t nvtx,cuda" in event.message

@@ -53,8 +53,10 @@ TestGenerator = contract(IterableAdapter, iter=lambda: dataset("torch").iter(bat
 
 
 def test_the_shards_of_a_stream_in_a_loader() -> None:
-    """Its own; a Dataset has none that workers divide."""
-    assert describe(DataLoader(stream("torch"))).shards == 2
+    """Its own, and the call that makes more; a Dataset has none that workers divide."""
+    info = describe(DataLoader(stream("torch")))
+    assert info.shards == 2
+    assert "to_iterable_dataset(num_shards=...)" in (info.setting_names or {})["num_shards"]
     assert describe(DataLoader(dataset("torch"))).shards is None
 
 

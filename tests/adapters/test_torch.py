@@ -110,6 +110,14 @@ def test_shards_are_those_that_the_dataset_tells() -> None:
         assert describe(DataLoader(dataset)).shards is None
 
 
+def test_a_loader_of_sentence_transformers_has_the_arguments_of_its_trainer() -> None:
+    """It is known by its collator, and is made in no line of the program."""
+    collator = type("Collator", (), {"__module__": "sentence_transformers.data_collator"})
+    info = describe(DataLoader(Tensors, collate_fn=collator()))
+    assert (info.setting_names or {})["num_workers"] == "dataloader_num_workers"
+    assert info.made_at is None
+
+
 def test_a_batch_sampler_tells_the_batch_size() -> None:
     sampler = torch.utils.data.BatchSampler(range(40), batch_size=10, drop_last=False)
     loader = DataLoader(Tensors, batch_sampler=sampler)

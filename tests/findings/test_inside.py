@@ -222,3 +222,11 @@ def test_a_sample_that_is_slow_again_is_named_where_no_time_is_shown_to_be_lost(
     (found,) = (each for each in diagnose(run).findings if each.rule == "slow samples")
     assert found.says.endswith("those with index 4711.")
     assert (found.cost, found.sure, found.do[0].change) == (None, False, None)
+
+
+def test_advice_on_few_shards_names_what_makes_more() -> None:
+    """As the adapter of the stream's library tells; here all that two of four workers load."""
+    loader = {"workers": 4, "prefetch_depth": 8, "setting_names": {"num_shards": "split(parts=4)"}}
+    found = diagnose(looked_into(fetch=60, loader=loader)).findings
+    (finding,) = (each for each in found if each.rule == "few shards")
+    assert finding.do[0].because.startswith("of equal size, by split(parts=4); ")

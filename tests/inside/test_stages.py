@@ -349,7 +349,7 @@ CANNOT = "loadeval cannot look into DataLoader; the page on adapters says how to
         ("log", {"stages": None}, 9, f"this run was not asked to look; {LOOK}"),
         ("log", {}, 9, f"this run was not asked to look; {LOOK}"),
         ("alternate", {"stages": None}, 9, CANNOT),
-        ("alternate", {}, 0, CANNOT),
+        ("alternate", {}, 0, "no batch was served"),
         ("replay", {"stages": None}, 9, ""),
     ],
 )
