@@ -80,6 +80,8 @@ class Watched:
         if silent_ns > MINUTE_S * SECOND_NS:
             recent = [Text(f"{name}: no batch for {span(silent_ns)}", "caution")]
             return [Section("", recent, priority=0), *report.sections()], False
+        if not (run.closed or run.batches or report.job):
+            return [Section("No batch so far", priority=0)], False
         return [*last_minute(run), *report.sections()], run.closed
 
 

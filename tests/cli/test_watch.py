@@ -65,6 +65,11 @@ def test_where_no_batch_comes_there_is_no_last_minute(log: Path) -> None:
     assert run(log, "--once")[1].startswith("Caution: run.jsonl: no batch for 1 h")
 
 
+def test_before_the_first_batch_nothing_is_said_of_the_run(log: Path) -> None:
+    log.write_bytes(log.read_bytes().splitlines(keepends=True)[0])
+    assert run(log, "--once") == (0, "No batch so far\n", "")
+
+
 def test_a_job_is_followed_as_one(job: Path) -> None:
     assert "3 ranks of one job waited for batches " in run(job, "--once")[1]
 
