@@ -56,8 +56,8 @@ def watch(
 class Watched:
     """The log at `path`, or those in that folder, and for how long each has got no batch."""
 
-    def __init__(self, path: Path, now_s: Callable[[], float] = time.time) -> None:
-        self._path, self._now_s = path, now_s
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._logs: dict[Path, FollowedRun] = {}
 
     def silence(self) -> tuple[int, str]:
@@ -66,7 +66,7 @@ class Watched:
         for path in logs_so_far(self._path) if self._path.is_dir() else [self._path]:
             followed = self._logs.setdefault(path, FollowedRun(path))
             if followed.read():
-                silent_ns = followed.run.silent_ns(followed.quiet_ns(self._now_s()))
+                silent_ns = followed.run.silent_ns(followed.quiet_ns(time.time()))
                 silences.append((silent_ns or 0, path.name))
         return max(silences)
 
