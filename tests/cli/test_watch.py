@@ -79,13 +79,6 @@ def test_json_is_that_of_compare(log: Path, job: Path) -> None:
         assert json.loads(run(path, "--json")[1]) == json.loads(compare(path, "--json")[1])
 
 
-def test_a_run_that_has_ended_is_told_once(log: Path) -> None:
-    """Where there is no terminal only then."""
-    code, out, err = run(log)
-    assert (code, err) == (0, "")
-    assert out.count("\nTraining waited for batches 75.0% of the time") == 1
-
-
 def test_once_does_not_wait(tmp_path: Path) -> None:
     """A log that is not there, or has no whole line yet, is an error."""
     path = tmp_path / "run.jsonl"
