@@ -223,7 +223,7 @@ def _tracker_for(track: TrackerName | Log) -> tuple[str, Tracker]:
         import_module(track)
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"track={track!r} needs the package {track}, which is not installed; install it with: "
-            f"pip install {track}"
+            f"track={track!r} needs the package {error.name}, which is not installed; install it "
+            f"with: pip install {error.name}"
         ) from error
     return TRACKERS[track]

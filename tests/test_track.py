@@ -219,6 +219,16 @@ def test_an_unknown_tracker_is_refused() -> None:
         LoaderEvaluator([1], track="comet")
 
 
+def test_what_a_tracker_misses_is_told_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wandb.py").write_text("import click_of_old")
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=r"needs the package click_of_old.*pip install click_of"):
+        LoaderEvaluator([1], track="wandb")
+
+
 @pytest.mark.parametrize("name", ["mlflow"])
 def test_a_missing_package_is_told_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is measured."""
