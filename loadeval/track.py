@@ -133,7 +133,7 @@ def scalars_of(live: LiveRun, whole: Run | None = None) -> tuple[int, dict[str, 
     values: dict[str, float | None] = {
         "epoch": live.epoch,
         **live.last_minute(),
-        "wait_s": live.wait_ns / SECOND_NS,
+        "wait_s": live.wait_ns / SECOND_NS if live.batches else None,
         "epoch_start_s": None if start_ns is None else start_ns / SECOND_NS,
     }
     if whole is not None and (lost := gap(whole).lost_share):
@@ -223,7 +223,7 @@ def _tracker_for(track: TrackerName | Log) -> tuple[str, Tracker]:
         import_module(track)
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"track={track!r} needs the package {track}, which is not installed; install it with: "
-            f"pip install {track}"
+            f"track={track!r} needs the package {error.name}, which is not installed; install it "
+            f"with: pip install {error.name}"
         ) from error
     return TRACKERS[track]

@@ -84,11 +84,11 @@ def test_it_joins_once_and_logs_at_an_interval(given: list[object]) -> None:
     clock.now_s += INTERVAL_S
     for _ in range(2):
         tracked.tick(nothing)
-    assert given[1:] == [(0, ["loadeval/wait_s"])]
+    assert given[1:] == [(0, [])]
     for _ in range(2):
         tracked.finish(a_run)
     lost = [f"loadeval/lost_share{end}" for end in ("", "_high", "_low")]
-    assert given[2:] == [(0, [*lost, "loadeval/wait_s"]), "end"]
+    assert given[2:] == [(0, lost), "end"]
     tracked.take(HEADER)
     clock.now_s += INTERVAL_S
     tracked.tick(nothing)
@@ -217,6 +217,16 @@ def test_a_copy_is_not_tracked() -> None:
 def test_an_unknown_tracker_is_refused() -> None:
     with pytest.raises(UsageError, match="track is 'comet'; expected 'mlflow' or 'wandb' or"):
         LoaderEvaluator([1], track="comet")
+
+
+def test_what_a_tracker_misses_is_told_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wandb.py").write_text("import click_of_old")
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=r"needs the package click_of_old.*pip install click_of"):
+        LoaderEvaluator([1], track="wandb")
 
 
 @pytest.mark.parametrize("name", ["mlflow"])

@@ -9,18 +9,21 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Group
+from rich.console import Group, NewLine
 from rich.live import Live
 
 from loadeval.cli import console
 from loadeval.cli.compare import SCREEN_LINES
 from loadeval.cli.hangs import HangTeller
+from loadeval.data.folder import logs_so_far
 from loadeval.data.run import SECOND_NS, Run
 from loadeval.errors import RunLogError
+from loadeval.live import FollowedRun
 from loadeval.report import text
-from loadeval.report.blocks import Section
+from loadeval.report.blocks import Section, Text
 from loadeval.report.build import headline, result_of
 from loadeval.report.report import report_of
+from loadeval.words import printable, span
 
 RUN = "The run log that a training writes, or the folder of its logs; it is waited for."
 MINUTE_S = 60.0
@@ -45,39 +48,73 @@ def watch(
         if as_json:
             console.print_json(report_of([run]).as_json())
         elif once:
-            text.show(looked_at(run)[0], height=SCREEN_LINES)
+            text.show(Watched(run).look()[0], height=SCREEN_LINES)
         else:
             follow(run, interval)
 
 
-def looked_at(path: Path) -> tuple[list[Section], bool]:
-    """What is said of a run so far, and whether it has ended. Raises LoadevalError."""
-    report = report_of([path])
-    run = report.result.run if report.result else None
-    if run is None or run.header.mode != "log" or not len(run.steps):
-        return report.sections(), run is not None and run.closed
-    recent = Section(f"The last minute: {last_minute(run)}", priority=0)
-    return [recent, *report.sections()], run.closed
+class Watched:
+    """The log at `path`, or those in that folder, and for how long each has got no batch."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._logs: dict[Path, FollowedRun] = {}
+
+    def silence(self) -> tuple[int, str]:
+        """The longest one, and whose. Raises RunLogError where a file never becomes a log."""
+        silences = [(0, "")]
+        for path in logs_so_far(self._path) if self._path.is_dir() else [self._path]:
+            followed = self._logs.setdefault(path, FollowedRun(path))
+            if followed.read():
+                silent_ns = followed.run.silent_ns(followed.quiet_ns(time.time()))
+                silences.append((silent_ns or 0, path.name))
+        return max(silences)
+
+    def look(self) -> tuple[list[Section], bool]:
+        """What is said of the run so far, and whether it has ended. Raises LoadevalError."""
+        report = report_of([self._path])
+        run = report.result.run if report.result else None
+        if run is None:
+            return report.sections(), False
+        silent_ns, name = (0, "") if run.closed else self.silence()
+        if silent_ns > MINUTE_S * SECOND_NS:
+            recent = [Text(f"{name}: no batch for {span(silent_ns)}", "caution")]
+            return [Section("", recent, priority=0), *report.sections()], False
+        if not (run.closed or run.batches or report.job):
+            return [Section("No batch so far", priority=0)], False
+        return [*last_minute(run), *report.sections()], run.closed
 
 
-def last_minute(run: Run) -> str:
-    """How long training waited in it, and its throughput."""
+def last_minute(run: Run) -> list[Section]:
+    """How long training waited in it, and its throughput; nothing where no step ended in it."""
+    if run.header.mode != "log" or not len(run.steps):
+        return []
     end_s = float(run.steps.request_ns.max()) / SECOND_NS
-    return headline(result_of(run.between(end_s - MINUTE_S, end_s))).title
+    part = result_of(run.between(end_s - MINUTE_S, end_s))
+    if part.gap.waiting is None:
+        return []
+    return [Section(f"The last minute: {headline(part).title}", priority=0)]
 
 
 def follow(path: Path, interval_s: float, sleep: Callable[[float], None] = time.sleep) -> None:
     """Show it on a terminal again and again, in the place of the time before; in a file at last."""
     teller, terminal, is_over = HangTeller(path), console.new_console(), False
+    watched, is_told = Watched(path), terminal.is_terminal
+    end = [] if terminal.is_terminal else [NewLine()]
     with Live(console=terminal, auto_refresh=False) as on:
         while not is_over:
-            began_s = time.monotonic()
             teller.poll()
+            began_s = time.monotonic()
             try:
-                sections, is_over = looked_at(path)
+                sections, is_over = watched.look()
             except RunLogError as error:
-                sections = [Section(f"Waiting for a run log: {error}", priority=0)]
+                watched.silence()
+                waits = f"Waiting for a run log: {error}"
+                sections = [Section(waits, priority=0)]
+                if not is_told:
+                    console.say(printable(waits))
+                is_told = True
             lines = text.lines(sections, terminal.width, height=SCREEN_LINES)
-            on.update(Group(*lines), refresh=True)
+            on.update(Group(*lines, *end), refresh=True)
             if not is_over:
                 sleep(max(interval_s, LOOK_SHARE * (time.monotonic() - began_s)))

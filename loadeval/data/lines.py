@@ -23,7 +23,6 @@ Arm = Literal["real", "ideal"]
 EventKind = Literal[
     "note",
     "failed backend",
-    "error read on",
     "stages missing",
     "within a step",
     "read in a thread",
@@ -463,8 +462,7 @@ class Event(_Line, frozen=True, tag="event"):
     Of a "failed backend" it is the loader's error. "stages missing": why stages are not known.
     "within a step": what the step did besides training, which no figure has. "read in a thread":
     not the main thread reads the loader, without workers. "optimizer": the first says that
-    optimizers are watched, the second that one made its first step. "error read on" and "worker
-    died" are in older logs only.
+    optimizers are watched, the second that one made its first step.
     """
 
     time_ns: Count

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import pytest
 
 from loadeval.cli import watch as command
 from loadeval.cli.watch import follow
+from loadeval.data.log import read_run
+from loadeval.errors import RunLogError
 from tests.cli.commands import runner
 from tests.runs.measured import record
 
@@ -53,6 +57,19 @@ def test_a_run_that_alternated_has_no_last_minute(tmp_path: Path) -> None:
     assert run(log, "--once")[1].startswith("Highly input-bound")
 
 
+def test_where_no_batch_comes_there_is_no_last_minute(log: Path) -> None:
+    """It is told for how long."""
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    then_s = time.time() - 3_600
+    os.utime(log, (then_s, then_s))
+    assert run(log, "--once")[1].startswith("Caution: run.jsonl: no batch for 1 h")
+
+
+def test_before_the_first_batch_nothing_is_said_of_the_run(log: Path) -> None:
+    log.write_bytes(log.read_bytes().splitlines(keepends=True)[0])
+    assert run(log, "--once") == (0, "No batch so far\n", "")
+
+
 def test_a_job_is_followed_as_one(job: Path) -> None:
     assert "3 ranks of one job waited for batches " in run(job, "--once")[1]
 
@@ -60,13 +77,6 @@ def test_a_job_is_followed_as_one(job: Path) -> None:
 def test_json_is_that_of_compare(log: Path, job: Path) -> None:
     for path in (log, job):
         assert json.loads(run(path, "--json")[1]) == json.loads(compare(path, "--json")[1])
-
-
-def test_a_run_that_has_ended_is_told_once(log: Path) -> None:
-    """Where there is no terminal only then."""
-    code, out, err = run(log)
-    assert (code, err) == (0, "")
-    assert out.count("\nTraining waited for batches 75.0% of the time") == 1
 
 
 def test_once_does_not_wait(tmp_path: Path) -> None:
@@ -80,6 +90,12 @@ def test_once_does_not_wait(tmp_path: Path) -> None:
         assert err.startswith("Error: ")
 
 
+def test_what_is_no_log_is_not_waited_for() -> None:
+    code, out, err = run(Path(__file__))
+    assert (code, out) == (1, "")
+    assert err.startswith(f"Error: {__file__}, line 1 is no line of a run log")
+
+
 def test_a_log_is_waited_for_and_followed_to_its_end(
     log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,9 +103,14 @@ def test_a_log_is_waited_for_and_followed_to_its_end(
     *lines, last = content.splitlines(keepends=True)
     todo = iter([b"".join(lines), b"".join(lines)[:-7], b"".join([*lines, last])])
     log.unlink()
+    with pytest.raises(RunLogError) as missing:
+        read_run(log)
     follow(log, 2.0, lambda seconds: None if seconds < 2.0 else log.write_bytes(next(todo)))
     assert next(todo, None) is None
-    assert "Training waited for batches 75.0% of the time" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert err == f"Waiting for a run log: {missing.value}\n"
+    assert out.count("\nTraining waited for batches 75.0% of the time") == 1
+    assert out.endswith("\n")
 
 
 def test_a_terminal_shows_a_screen_and_ctrl_c_ends_it(
