@@ -133,8 +133,10 @@ def test_one_epoch_start_is_cautioned_about() -> None:
         (
             0.2,
             None,
-            "Undecided whether more than 20% is lost: {}; the 95% CI spans the limit. Measure more "
-            "batches or epochs.",
+            (
+                "Undecided whether more than 20% is lost: {}; the 95% CI spans the limit. Measure "
+                "more batches or epochs."
+            ),
         ),
         (0.3, False, "Not more than 30% is lost: {}; the 95% CI ends at or below the limit"),
     ],
