@@ -120,22 +120,19 @@ def passed_over(run: Run) -> int | None:
     if not times_ns:
         return None
     steps, count = run.steps, len(run.steps)
-    if len(times_ns) > 1:
-        count = int((steps.request_ns + steps.wait_ns < times_ns[1]).sum()) - 1
-    if count < 1:
-        return 0
     step_ns = np.maximum(steps.step_ns, steps.gpu_step_ns)
     longest_ns = float(PASSED_NS)
-    if len(times_ns) > 1:
-        later_ns = step_ns[count:]
+    if len(times_ns) > 1 and count:
+        count = int((steps.request_ns + steps.wait_ns < times_ns[1]).sum()) - 1
+        later_ns = step_ns[max(count, 0) :]
         longest_ns = PASSED_SHARE * float(later_ns.mean())
         # Several batches may be taken for one step, and all but one of them at once.
         at_once = np.diff(np.flatnonzero(later_ns >= longest_ns), prepend=-1)
         if count < 2 * at_once.max(initial=1):
             return 0
-    real = steps.take(slice(count)).where(arm=ARMS.index("real"))
+    is_short = np.median(step_ns[:count]) < longest_ns if count > 0 else False
+    real = steps.take(slice(max(count, 0))).where(arm=ARMS.index("real"))
     waited_ns, spent_ns = real.wait_ns.sum(), real.step_ns.clip(0).sum()
-    is_short = np.median(step_ns[:count]) < longest_ns
     return count if is_short and spent_ns < PASSED_SHARE * (spent_ns + waited_ns) else 0
 
 
