@@ -64,7 +64,7 @@ class Growth(NamedTuple):
 @once_per_run
 def growth(run: Run, subject: str) -> Growth:  # noqa: C901 - one for each reason
     """What `run` tells of the memory of `subject`."""
-    table, limit_bytes = run.readings.get(("host", subject)), memory_there(run)
+    table, limit_bytes = run.readings.get(("host", subject)), last_read(run, "memory_limit_bytes")
     if table is None:
         missing = [why for (probe, _), why in run.missing.items() if probe == "host"]
         return Growth(subject, missing[0] if missing else f"no memory readings of the {subject}")
@@ -128,12 +128,6 @@ def trend(run: Run, table: Columns, used: Values) -> tuple[Estimate | None, Esti
     if (started > alive).any() and len(epochs) != 1:
         lives_ns = HOUR_NS * max(float(np.ptp(times)) for times, _ in stretches)
     return first, second, lives_ns
-
-
-def memory_there(run: Run) -> int | None:
-    """What training may use: of the machine, or of its control group; None is not known."""
-    there = last_read(run, "memory_limit_bytes") or run.header.environment.get("memory_bytes")
-    return int(there) if there else None
 
 
 def memory_left(run: Run) -> int | None:

@@ -131,7 +131,7 @@ class PaddingShare(NamedTuple):
     length: int | None
     longest: float
     step_ns: float | None = None
-    saved_ns: float = 0.0
+    saved_ns: float | None = None
 
 
 def padding(run: Run) -> PaddingShare | None:

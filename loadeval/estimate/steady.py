@@ -122,7 +122,7 @@ def passed_over(run: Run) -> int | None:
     steps, count = run.steps, len(run.steps)
     step_ns = np.maximum(steps.step_ns, steps.gpu_step_ns)
     longest_ns = float(PASSED_NS)
-    if len(times_ns) > 1:
+    if len(times_ns) > 1 and count:
         count = int((steps.request_ns + steps.wait_ns < times_ns[1]).sum()) - 1
         later_ns = step_ns[max(count, 0) :]
         longest_ns = PASSED_SHARE * float(later_ns.mean())

@@ -253,8 +253,8 @@ def gate(
 ) -> tuple[bool | None, str]:
     """Whether more than `bound`, between 0 and 1, "is lost", or whatever else `what` is; and why.
 
-    `says` is what was measured. None, undecided, where the interval spans the bound or there is
-    none, and where there is an `objection`, which then is the reason.
+    `says` is what was measured. None, undecided, where the interval spans the bound, and where
+    there is an `objection`, which then is the reason: without an interval there is one.
     """
     limit = f"{bound * 100:g}% {what}"
     low, high = (None, None) if part is None or objection else (part.low, part.high)
@@ -262,7 +262,8 @@ def gate(
         return True, f"More than {limit}: {says}; the whole 95% CI is above the limit"
     if high is not None and high <= bound:
         return False, f"Not more than {limit}: {says}; the 95% CI ends at or below the limit"
-    return None, f"Undecided whether more than {limit}: {objection or says}"
+    wide = f"{says}; the 95% CI spans the limit. Measure more batches or epochs."
+    return None, f"Undecided whether more than {limit}: {objection or wide}"
 
 
 def gate_of(found: Verdict, lost: Estimate | None, bound: float) -> tuple[bool | None, str]:

@@ -427,7 +427,7 @@ def padding(c: Context) -> Finding | None:
     if told is None:
         raise Skip("no batch told its padding: a mask or lengths")
     gain = None
-    if told.step_ns is not None and len(c.rows):
+    if told.step_ns is not None and told.saved_ns is not None and len(c.rows):
         gain = told.saved_ns / (told.step_ns + float(c.batches.wait_ns.mean()))
     if told.share.value < LARGE or (gain is not None and gain < MATTERS):
         return None

@@ -88,20 +88,20 @@ class Model:
 
     def __init__(self, run: Run, gap: Gap, stages: Stages | None) -> None:
         """Raises UsageError where nothing can be predicted from the run."""
-        use, missing = cpus(run), "how long enough batches take"
+        use, missing = cpus(run), "has too few batches that count"
         costs: Columns | None = None
         if run.header.mode != "alternate":
-            missing = "what a training step takes without loading"
+            missing = "does not tell what a training step takes without loading"
         elif stages is None:
-            missing = "what happens inside the loader"
+            missing = "does not tell what happens inside the loader"
         elif gap.real is not None and gap.ideal is not None and gap.whole is not None:
             costs = of.costs_of(run, stages, gap.ideal.value, 1.0 if use.step is None else use.step)
             self._real, self._ideal_ns, self._whole_ns = gap.real, gap.ideal.value, gap.whole.value
         if costs is None or stages is None:
             raise UsageError(
-                f"{run.path or run.header.name} does not tell {missing}, so nothing can be "
-                "predicted from it; expected a run of loadeval diagnose -- COMMAND, of a loader "
-                "that loadeval looks into"
+                f"{run.path or run.header.name} {missing}, so nothing can be predicted from it; "
+                "expected a run of loadeval diagnose -- COMMAND, of a loader that loadeval looks "
+                "into"
             )
         self.run, self.gap, self.stages = run, gap, stages
         self.costs, self.settings, self._use = costs, of.settings_of(run, use), use

@@ -27,11 +27,13 @@ MEMORY = {
 
 def whatif_sections(model: Model, asked: WhatIf | None = None) -> list[Section]:
     """What is predicted of the settings `asked` for; without any, of each number of workers."""
-    every = by_workers(model) if asked is None else [predicted(model), asked]
-    taken = {kind: [getattr(each, kind) for each in every] for kind in MEMORY}
-    kinds = [kind for kind in MEMORY if any(taken[kind])]
+    every = by_workers(model) if asked is None else [predicted(model)]
+    if asked is not None and asked.speedup != NOTHING_GAINED:
+        every.append(asked)
+    with_workers = [each for each in every if each.settings["num_workers"]]
+    kinds = [kind for kind in MEMORY if any(getattr(each, kind) for each in with_workers)]
     rows: list[tuple[Cell, ...]] = []
-    for at, each in enumerate(every):
+    for each in every:
         is_present = each.speedup == NOTHING_GAINED
         how = "measured" if is_present else "predicted"
         name = how if asked else f"{each.settings['num_workers']} {how}"
@@ -39,8 +41,9 @@ def whatif_sections(model: Model, asked: WhatIf | None = None) -> list[Section]:
         limit = each.limit.removeprefix("the ")
         if limit == "loading in the training process":
             limit = "no workers"
-        has_workers = each.settings["num_workers"]
-        memory = (Number(taken[kind][at], "size") if has_workers else "" for kind in kinds)
+        memory = (
+            Number(getattr(each, kind), "size") if each in with_workers else "" for kind in kinds
+        )
         rows.append((name, rate, "present" if is_present else speedup, limit, *memory))
     head = ["" if asked else "workers", f"{model.unit}/s", "speed-up", "held up by"]
     head += [MEMORY[kind][0] for kind in kinds]

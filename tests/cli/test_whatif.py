@@ -73,6 +73,17 @@ def test_other_settings_beside_the_present_ones(tmp_path: Path) -> None:
     assert run(log, *options) == (0, OTHER_SETTINGS, "")
 
 
+def test_the_present_settings_are_one_row(tmp_path: Path) -> None:
+    (log,) = laid_out("slow-transform", tmp_path)
+    _, out, _ = run(log, "--num-workers", 2)
+    assert out.startswith("These are the present settings: nothing would change.\n")
+    assert out.count("measured  ") == 1
+
+
+def test_memory_of_workers_that_was_not_read_has_no_column() -> None:
+    assert "held up by  /dev/shm\n" in run(DEMO)[1]
+
+
 def test_cpus_that_others_use_now_are_told(tmp_path: Path) -> None:
     """`--cpus` are those that nobody else uses."""
     (log,) = laid_out("before-storage-latency", tmp_path)

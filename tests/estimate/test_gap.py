@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.lines import EpochEnd, Prefetch
+from loadeval.data.lines import EpochEnd, Event, Prefetch
 from loadeval.errors import UsageError
 from loadeval.estimate.gap import gap, throughput
 from loadeval.estimate.stats import Estimate
+from loadeval.estimate.steady import OPTIMIZER
 from tests.builder import ALTERNATELY, MS, alternating, logged, run_of, steps
 
 
@@ -28,6 +31,13 @@ def interval(estimate: Estimate | None) -> tuple[float, float]:
 def times(estimate: Estimate | None) -> float:
     assert estimate is not None
     return estimate.value
+
+
+def test_an_optimizer_that_steps_before_any_batch_came_is_no_warning() -> None:
+    run = logged([10], [20])
+    stepped = tuple(Event(time_ns, "", OPTIMIZER) for time_ns in (0, 1))
+    none_yet = replace(run, steps=run.steps.take(slice(0)), events=stepped)
+    assert gap(none_yet).real is None
 
 
 def test_lost_time_is_waiting_contention_and_epoch_starts() -> None:
