@@ -318,6 +318,14 @@ def test_installing_again_ends_what_was_installed_before(folder: Path, tmp_path:
     assert [counted(again), counted(folder)] == [{"rank0.jsonl": 2}, {"rank0.jsonl": 5}]
 
 
+@installed
+def test_installing_again_makes_no_import_slower(tmp_path: Path) -> None:
+    """Two finders that ask each other for a module that is missing would ask all others twice."""
+    finders = len(sys.meta_path)
+    install(output=tmp_path / "again")
+    assert len(sys.meta_path) == finders
+
+
 @pytest.mark.parametrize(
     "given",
     [{"loader": 1, "output": "logs"}, {"loader": 1, "allow_changes": True}, {"log_file": "a"}],
