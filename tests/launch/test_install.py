@@ -348,6 +348,14 @@ def test_the_folder_has_a_name_and_a_time(tmp_path: Path, monkeypatch: pytest.Mo
     assert first.parent == tmp_path / "loadeval-runs"
 
 
+def test_an_embedded_python_has_no_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [])
+    assert install().name.startswith("python-")
+
+
 def test_a_dataset_is_not_kept_once_there_is_another(folder: Path) -> None:
     data = dataset()
     gone = weakref.ref(data)
