@@ -348,9 +348,7 @@ def test_the_folder_has_a_name_and_a_time(tmp_path: Path, monkeypatch: pytest.Mo
     assert first.parent == tmp_path / "loadeval-runs"
 
 
-def test_an_embedded_python_has_no_script(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_embedded_python_has_no_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", [])
     assert install().name.startswith("python-")
