@@ -108,6 +108,7 @@ CAUSES = {
 """What a process does, in words that follow on its name, and what may help."""
 NOT_LOADING = {"collective", "uneven", "step"}
 """Causes that are outside of the loader."""
+BACKWARD = "the backward pass"
 NO_HANG = {"unread", "sleeping", "slow", "step"}
 """Causes that may end by themselves, as far as is known."""
 
@@ -302,6 +303,9 @@ def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
         pid, signal = last.killed[0]
     idle = (each.worker for each in below if each.what == "idle" and each.worker != it.worker)
     collective = marks.collective(own.frames) if cause in NOT_LOADING else None
+    is_still = not (moved or woken or used_ns > BUSY * 1e9 * elapsed_s)
+    if cause == "step" and is_still and str(it.called).endswith(" _engine_run_backward"):
+        collective = BACKWARD
     says, to_try = CAUSES[cause]
     return Hang(
         cause,
@@ -376,11 +380,13 @@ def hang_of_job(
 
     A rank that is stuck in its loader, or outside of it, keeps all others waiting in a collective.
     `over` has the batches of the ranks whose epoch is over: for one that had fewer they wait in
-    vain. Where some of `world_size` ranks were not looked at, a collective may yet end.
+    vain, also in a backward pass: DistributedDataParallel's collective is in no stack of Python.
+    Where some of `world_size` ranks were not looked at, a collective may yet end.
     """
+    waits = any(hang.cause == "collective" for hang in hangs)
     for hang in hangs:
         fewer = {r: n for r, n in (over or {}).items() if n < (hang.batches or 0)}
-        if hang.cause == "collective" and fewer:
+        if waits and fewer and (hang.cause == "collective" or hang.collective == BACKWARD):
             rank = min(fewer, key=lambda each: fewer[each])
             (says, to_try), had = CAUSES["uneven"], counted(fewer[rank], "batch", "batches")
             says = says.format(collective=hang.collective)

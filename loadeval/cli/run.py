@@ -113,6 +113,8 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     if mode not in {"log", "alternate"}:
         raise typer.BadParameter(f"--mode is {mode!r}; expected log or alternate")
+    if batches is not None and stop_after is not None and batches < stop_after:
+        raise typer.BadParameter("--stop-after counts measured batches; --batches allows fewer")
     with errors_printed():
         of_run = RunSettings(
             "",
@@ -252,8 +254,9 @@ def loaders_table(loaders: Sequence[tuple[LoaderRecord, Run]]) -> Table:
     """What each loader served, and how many optimizer steps were made of it."""
     rows: list[tuple[str, ...]] = []
     for record, run in loaders:
-        steps = f"{record.optimizer_steps:,}"
+        steps = "none seen"  # which JAX, or a program's own update, does not show
         if record.optimizer_steps:
+            steps = f"{record.optimizer_steps:,}"
             each, samples = run.batches / record.optimizer_steps, run.steps.samples
             is_whole = round(each) >= 1 and abs(each - round(each)) < NEARLY_WHOLE
             if is_whole and (samples >= 0).all():

@@ -145,12 +145,13 @@ def end_like(code: int) -> NoReturn:
 def why_nothing(folder: Path, code: int = 0) -> str:
     """Why `folder` has no log of a command that ended with `code`, and what to do about it."""
     how = f"exit code {code}" if code >= 0 else f"signal {-code}"
-    why = (
-        f"until the command ended with {how}, no data loader that loadeval knows served a batch; "
-        "wrap what the program iterates with loadeval.LoaderEvaluator(loader), which takes any "
-        "iterable or function. If the command sets PYTHONPATH for a Python that it starts, write "
-        "PYTHONPATH=.:$PYTHONPATH"
-    )
+    why = f"until the command ended with {how}, no data loader that loadeval knows served a batch"
+    if not code:
+        why += (
+            "; wrap what the program iterates with loadeval.LoaderEvaluator(loader), which takes "
+            "any iterable or function. If the command sets PYTHONPATH for a Python that it starts, "
+            "write PYTHONPATH=.:$PYTHONPATH"
+        )
     if not (folder / loadeval_inject.PYTHON_MARK).exists():
         why = (
             "the command started no Python that can be measured; options -E, -I and -S, an empty "
@@ -161,7 +162,8 @@ def why_nothing(folder: Path, code: int = 0) -> str:
     for mark, more in ((loadeval_inject.FAILED_MARK, hint), (loadeval_inject.REFUSED_MARK, "")):
         with suppress(OSError):
             text = (folder / mark).read_text(encoding="utf-8", errors="replace")
-            why = text.partition("\n")[0] + more
+            if text := text.partition("\n")[0]:  # a full disk takes none
+                why = text + more
     return printable(f"Nothing was measured: {why}")
 
 

@@ -86,7 +86,9 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
 def use(session: Session, adapters: Mapping[str, str]) -> None:
     """Measure all loaders of these adapters with `session`, whenever they are imported."""
     state.session, state.is_off, state.pid = session, False, os.getpid()
-    sys.meta_path.insert(0, Finder(adapters, patch))
+    # Each asks all others: two that stayed would ask each other.
+    others = [finder for finder in sys.meta_path if not isinstance(finder, Finder)]
+    sys.meta_path[:] = [Finder(adapters, patch), *others]
 
 
 def add(one: OneLoader, adapters: Mapping[str, str]) -> None:

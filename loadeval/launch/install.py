@@ -138,7 +138,7 @@ def install(
     check(run_settings)
     if earlier is not None:
         _end(earlier)
-    name = "" if redact else Path(sys.argv[0]).stem
+    name = "" if redact else Path(*sys.argv[:1]).stem
     output_folder = None if output is None else Path(output)
     folder = new_folder(name or "python", time.strftime("%Y%m%d-%H%M%S"), output_folder)
     said.clear()

@@ -263,6 +263,17 @@ def test_a_rank_that_has_no_more_batches() -> None:
     assert hang_of_job([waits, waits], 2, over={1: 11}) is waits
 
 
+def test_a_backward_pass_waits_for_a_rank_that_has_no_more_batches() -> None:
+    """Which itself waits for the others, as in a barrier; in it no collective shows."""
+    backward = frame("_engine_run_backward", "/x/site-packages/torch/autograd/graph.py", 979)
+    step = replace(judged(observed(PID, (backward, STEP), "futex", parent=1)), batches=11)
+    at_barrier = replace(collective(), batches=10)
+    hang = hang_of_job([at_barrier, step], 2, over={1: 10})
+    assert (hang.cause, hang.is_hang) == ("uneven", True)
+    assert "waits in the backward pass for a rank that has no more" in headline(hang)
+    assert hang_of_job([at_barrier, step], 2) is step
+
+
 @pytest.mark.parametrize("variable", ["<coroutine at 0x7f8f>", "<_UnixSelectorEventLoop at 0x7f>"])
 def test_an_event_loop_whose_thread_was_lost_by_a_fork(variable: str) -> None:
     sync = frame("Client.sync", "/home/me/client.py", 9, work=variable)

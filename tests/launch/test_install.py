@@ -318,6 +318,14 @@ def test_installing_again_ends_what_was_installed_before(folder: Path, tmp_path:
     assert [counted(again), counted(folder)] == [{"rank0.jsonl": 2}, {"rank0.jsonl": 5}]
 
 
+@installed
+def test_installing_again_makes_no_import_slower(tmp_path: Path) -> None:
+    """Two finders that ask each other for a module that is missing would ask all others twice."""
+    finders = len(sys.meta_path)
+    install(output=tmp_path / "again")
+    assert len(sys.meta_path) == finders
+
+
 @pytest.mark.parametrize(
     "given",
     [{"loader": 1, "output": "logs"}, {"loader": 1, "allow_changes": True}, {"log_file": "a"}],
@@ -338,6 +346,12 @@ def test_the_folder_has_a_name_and_a_time(tmp_path: Path, monkeypatch: pytest.Mo
     uninstall()
     assert [first.name, second.name] == ["train_a-now", "train_a-now-2"]
     assert first.parent == tmp_path / "loadeval-runs"
+
+
+def test_an_embedded_python_has_no_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [])
+    assert install().name.startswith("python-")
 
 
 def test_a_dataset_is_not_kept_once_there_is_another(folder: Path) -> None:

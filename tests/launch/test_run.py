@@ -200,7 +200,7 @@ def test_a_loader_without_a_batch_is_none(told: Callable[..., Result]) -> None:
 
     with pytest.warns(LoadevalWarning, match="gave no batch"):
         shown = text(told(does))
-    assert "rank0.jsonl training 3 1 0" in shown
+    assert "rank0.jsonl training 3 1 none seen" in shown
     assert "rank0-none" not in shown
 
 
@@ -258,6 +258,7 @@ def test_a_log_that_cannot_be_read_is_told(told: Callable[..., Result]) -> None:
     [
         (["--mode", "replay"], "expected log or alternate"),
         (["--batches", "0"], "expected a whole number"),
+        (["--batches", "5", "--stop-after", "9"], "--batches allows fewer"),
         (["--set", "num_workers"], "expected NAME=VALUE"),
         (["--set", "batch_size=8"], "pass --allow-changes"),
     ],
