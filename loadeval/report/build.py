@@ -792,7 +792,7 @@ def settings(r: Result) -> Section:
     known = {
         "run": header.name,
         "mode": header.mode,
-        "recorded": header.created.partition(".")[0].replace("T", " "),
+        "recorded (UTC)": header.created.partition(".")[0].replace("T", " ") or NOT_RECORDED,
         "loader": loader.backend.rpartition(".")[2] or NOT_RECORDED,
         **{name.replace("_", " "): getattr(loader, name) for name in own},
         "usable CPUs": header.environment.get("cpus_usable"),
