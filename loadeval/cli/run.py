@@ -252,8 +252,9 @@ def loaders_table(loaders: Sequence[tuple[LoaderRecord, Run]]) -> Table:
     """What each loader served, and how many optimizer steps were made of it."""
     rows: list[tuple[str, ...]] = []
     for record, run in loaders:
-        steps = f"{record.optimizer_steps:,}"
+        steps = "none seen"
         if record.optimizer_steps:
+            steps = f"{record.optimizer_steps:,}"
             each, samples = run.batches / record.optimizer_steps, run.steps.samples
             is_whole = round(each) >= 1 and abs(each - round(each)) < NEARLY_WHOLE
             if is_whole and (samples >= 0).all():

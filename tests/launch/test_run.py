@@ -200,7 +200,7 @@ def test_a_loader_without_a_batch_is_none(told: Callable[..., Result]) -> None:
 
     with pytest.warns(LoadevalWarning, match="gave no batch"):
         shown = text(told(does))
-    assert "rank0.jsonl training 3 1 0" in shown
+    assert "rank0.jsonl training 3 1 none seen" in shown
     assert "rank0-none" not in shown
 
 
