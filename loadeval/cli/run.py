@@ -113,6 +113,11 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     if mode not in {"log", "alternate"}:
         raise typer.BadParameter(f"--mode is {mode!r}; expected log or alternate")
+    if batches is not None and stop_after is not None and batches < stop_after:
+        raise typer.BadParameter(
+            f"--stop-after {stop_after} counts measured batches, of which --batches allows "
+            f"{batches}; leave one of them out"
+        )
     with errors_printed():
         of_run = RunSettings(
             "",
