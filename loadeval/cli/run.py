@@ -114,7 +114,10 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
     if mode not in {"log", "alternate"}:
         raise typer.BadParameter(f"--mode is {mode!r}; expected log or alternate")
     if batches is not None and stop_after is not None and batches < stop_after:
-        raise typer.BadParameter("--stop-after counts measured batches; --batches allows fewer")
+        raise typer.BadParameter(
+            f"--stop-after {stop_after} counts measured batches, of which --batches allows "
+            f"{batches}; leave one of them out"
+        )
     with errors_printed():
         of_run = RunSettings(
             "",
@@ -254,7 +257,7 @@ def loaders_table(loaders: Sequence[tuple[LoaderRecord, Run]]) -> Table:
     """What each loader served, and how many optimizer steps were made of it."""
     rows: list[tuple[str, ...]] = []
     for record, run in loaders:
-        steps = "none seen"  # which JAX, or a program's own update, does not show
+        steps = "none seen"
         if record.optimizer_steps:
             steps = f"{record.optimizer_steps:,}"
             each, samples = run.batches / record.optimizer_steps, run.steps.samples

@@ -128,6 +128,11 @@ def _in_rounds(run: Run, other: Run, by_sample: bool) -> Estimate | None:
 def about_backends(backends: Mapping[str, Run]) -> Iterator[str]:
     """What makes backends less comparable, the weightiest first."""
     runs = list(backends.values())
+    for fact in ("host", "cpus_usable"):
+        values = {str(value) for run in runs if (value := run.header.environment.get(fact))}
+        if len(values) > 1:
+            name, each = fact.replace("_", " "), ", ".join(sorted(values))
+            yield f"The runs are from different machines: {name} {each}."
     if len(runs) > 1 and not took_turns(runs):
         yield (
             "The runs are separate: machine drift between them counts as a difference between "

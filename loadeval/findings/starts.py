@@ -266,11 +266,11 @@ def epoch_ends(c: Context) -> Finding | None:
             what = f"end the threads of {line.function} with its last sample"
             because = "they may still be at work for samples that were served already"
     do: list[Set | Do] = [Do(what, because, place, sooner(c, mean_ns))]
-    if line is None and c.loader.sampler:
+    if line is None and c.loader.sampler and c.loader.workers:
         do = live_on(c, "they then end once, not in each epoch") or do
     return Finding(
         f"Each epoch ends with a wait of {duration(mean_ns)}, {share(cost)} of its time, after its "
-        f"last batch: its workers {does}.",
+        f"last batch{f': its workers {does}' * bool(c.loader.workers)}.",
         do,
         cost=cost,
     )

@@ -89,7 +89,7 @@ def lanes(run: Run) -> Lanes | None:
     shown = batches.where(epoch=epochs[lengths == lengths.max()][-1])
     first = max((len(shown) - MOST_BATCHES) // 2, 0)
     stretch = shown.take(slice(first, first + MOST_BATCHES))
-    which = f"batches {stretch.batch[0]} to {stretch.batch[-1]} of {len(shown)}"
+    which = f"batches {stretch.batch[0]} to {stretch.batch[-1]}, {len(stretch)} of them drawn"
     steps, start_ns = run.steps, run.steps.request_ns + run.steps.wait_ns
     within = (start_ns >= stretch.requested_ns[0]) & (start_ns <= stretch.delivered_ns[-1])
     rows = within & (steps.request_ns != UNKNOWN) & (steps.step_ns != UNKNOWN)

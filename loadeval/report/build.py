@@ -716,10 +716,12 @@ def _waits_chart(r: Result) -> Chart:
     steps = r.run.steps
     is_outlier = np.zeros(len(steps), np.bool_)
     is_outlier[r.outliers.row] = True
+    # An ideal block's first wait, in which its batches are loaded, is not one of ideal loading.
+    shown = (steps.arm != ARMS.index("ideal")) | steady(r.run, "ideal")
     readings = {key: read for key, read in r.run.readings.items() if key[0] != THREADS}
     marked = counted(len(r.outliers), "outlier")
-    says = f"The wait for each of {counted(len(steps), 'batch', 'batches')}, {marked} marked"
-    tables = {"batches": steps.replace(outlier=is_outlier)}
+    says = f"The wait for each of {counted(int(shown.sum()), 'batch', 'batches')}, {marked} marked"
+    tables = {"batches": steps.replace(outlier=is_outlier).take(shown)}
     return Chart("waits", "Waits", says, tables, "duration", readings)
 
 
@@ -792,7 +794,7 @@ def settings(r: Result) -> Section:
     known = {
         "run": header.name,
         "mode": header.mode,
-        "recorded": header.created.partition(".")[0].replace("T", " "),
+        "recorded (UTC)": header.created.partition(".")[0].replace("T", " ") or NOT_RECORDED,
         "loader": loader.backend.rpartition(".")[2] or NOT_RECORDED,
         **{name.replace("_", " "): getattr(loader, name) for name in own},
         "usable CPUs": header.environment.get("cpus_usable"),

@@ -371,7 +371,7 @@ def waits(figure: Figure | SubFigure, chart: Chart) -> float:
         kept = rows[extremes(table.wait_ns[rows], 150)]
         shown = time_s[kept], table.wait_ns[kept]
         (line,) = top.plot(*shown, ls="", markersize=8, color=LIGHT[kind], label=name, **look)
-        entries.append(line)
+        entries.append(_patch(kind, name) if look is DOT else line)
         columns = (column[kept].tolist() for column in (table.wait_ns, table.epoch, table.batch))
         titles = [
             f"{name}, epoch {epoch}, batch {batch}: {duration(ns)}"

@@ -30,6 +30,8 @@ from loadeval.words import duration, printable, share, shortened, worded
 
 LONGEST_TEXT = 5_000
 """Characters of one text that are shown: a run's names may be of any length."""
+LONGEST_WORD = 14
+"""Characters of a text in a table that is not broken on a narrow screen."""
 
 
 def page(sections: Sequence[Section], about: str) -> str:
@@ -74,9 +76,10 @@ def _shown(value: object) -> object:
 
 
 def _cell(cell: Cell) -> str:
-    """A number on one line, with its interval on the next if need be; text as it is."""
+    """A number or a word on one line, with its interval on the next if need be; text as it is."""
     if isinstance(cell, str):
-        return cell
+        word = Markup('<span class="number">{}</span>')
+        return cell if len(cell) > LONGEST_WORD else word.format(printable(cell))
     text = printable(shortened(worded(cell.value, cell.unit), LONGEST_TEXT))
     value, _, interval = text.partition(" [")
     shown = Markup('<span class="number">{}</span>').format(value)

@@ -53,6 +53,8 @@ NARROWEST, NARROWEST_NAME = 16, 24
 """Columns to which text in a table is wrapped, and names of rows are, at least."""
 BLOCKS = "█░▓▒"
 """What the parts of a bar are drawn with, in their order."""
+ASCII = str.maketrans(BLOCKS, "#.+=")
+"""The same where the terminal, or a file, has no other characters."""
 KEPT = "\ue000"
 """Stands for a space that no line ends at; `printable` lets none of it in."""
 UNITS = "ns|us|ms|s|bytes|[kMGT]B|CPUs?|cores|batch(es)?|million|billion|CI|[^\\W\\d]+/s"
@@ -71,6 +73,8 @@ def show(
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDTH
     for line in lines(sections, console.width, height=height):
+        if console.options.ascii_only:
+            line.plain = line.plain.translate(ASCII)
         console.print(line, no_wrap=True, overflow="ignore", crop=False)
 
 

@@ -69,7 +69,7 @@ def test_a_file_of_dalis_class(tmp_path: Path) -> None:
     path.write_text(json.dumps(told))
     said = run(path, "--full")[1]
     assert "Training waited for batches 40.0% of the time" in said
-    assert "recorded  not recorded" in said
+    assert "recorded (UTC)  not recorded" in said
 
 
 def test_json_is_one_object(logs: Logs, alternated: Path, tmp_path: Path) -> None:

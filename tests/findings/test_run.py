@@ -257,6 +257,10 @@ def test_ends_of_epochs() -> None:
         ),
     ):
         assert told("epoch ends", replace(run, code=seen)) == (f"{says}: its workers {does}.", do)
+    alone = {"workers": 0, "sampler": "RandomSampler", "persistent_workers": False}
+    known = {"mode": "log", "length": 20, "ends": ends, **alone}
+    do = "do less in the dataset after its last sample"
+    assert told("epoch ends", run_of(epochs, **known)) == (f"{says}.", do)
     assert told("epoch ends", run_of(epochs, mode="log", length=20)) == ()
 
 

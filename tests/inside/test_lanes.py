@@ -24,13 +24,13 @@ def test_the_last_of_the_longest_epochs_is_shown_whole() -> None:
         for epoch, count in enumerate((30, 30, 20))
     ]
     stretch = stretch_of(looked_into(*epochs))
-    assert stretch.says == "Epoch 1, batches 0 to 29 of 30"
+    assert stretch.says == "Epoch 1, batches 0 to 29, 30 of them drawn"
     assert stretch.batches.batch.tolist() == list(range(30))
 
 
 def test_of_a_long_epoch_the_middle_is_shown() -> None:
     stretch = stretch_of(looked_into(stage_rows(10, 900)))
-    assert stretch.says == "Epoch 0, batches 350 to 549 of 900"
+    assert stretch.says == "Epoch 0, batches 350 to 549, 200 of them drawn"
 
 
 def test_a_batch_goes_through_its_stages_one_after_the_other() -> None:

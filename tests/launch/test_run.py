@@ -258,7 +258,7 @@ def test_a_log_that_cannot_be_read_is_told(told: Callable[..., Result]) -> None:
     [
         (["--mode", "replay"], "expected log or alternate"),
         (["--batches", "0"], "expected a whole number"),
-        (["--batches", "5", "--stop-after", "9"], "--batches allows fewer"),
+        (["--batches", "5", "--stop-after", "9"], "of which --batches allows 5; leave one of them"),
         (["--set", "num_workers"], "expected NAME=VALUE"),
         (["--set", "batch_size=8"], "pass --allow-changes"),
     ],

@@ -9,13 +9,14 @@ import pytest
 
 from loadeval.data.lines import CodeSamples
 from loadeval.data.log import read_run
-from loadeval.report.blocks import Table, Text
+from loadeval.report.blocks import Chart, Table, Text
 from loadeval.report.build import (
     headline,
     inside,
     result_of,
     step_in_short,
     the_step,
+    timeline,
     what_to_do,
 )
 from tests.builder import MS, alternating, logged
@@ -61,6 +62,13 @@ def test_what_a_step_is_stands_on_the_screen(wait: float, looks: int, says: bool
     text = "A step: 66.7% optimizer.step (train.py:9), 33.3% loss.backward (train.py:7)."
     assert step_in_short(r).blocks == ([Text(text)] if says else [])
     assert [type(block) for block in the_step(r).blocks] == [Table if looks > 10 else Text]
+
+
+def test_no_ideal_batch_is_drawn_that_waits_until_its_block_is_loaded() -> None:
+    (waits,) = (
+        each for each in timeline(result_of(read_run(DEMO))).blocks if isinstance(each, Chart)
+    )
+    assert waits.tables["batches"].where(arm=1).wait_ns.max() < MS
 
 
 def test_what_is_ahead_of_the_time_lost_is_said_below_the_headline() -> None:

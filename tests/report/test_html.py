@@ -184,6 +184,14 @@ def test_nothing_is_wider_than_the_page(opened: Open, width: int, theme: str) ->
 
 
 @pytest.mark.check
+def test_a_word_in_a_table_is_not_broken_on_a_phone(opened: Open) -> None:
+    with opened(width=390) as tab:
+        rows = [tab.locator("tbody th", has_text=part) for part in ("waiting", "contention")]
+        heights = [row.locator("span").first.bounding_box() for row in rows]
+        assert len({box and box["height"] for box in heights}) == 1
+
+
+@pytest.mark.check
 @pytest.mark.parametrize("width", [390, 760, 780, 1280])
 def test_charts_can_be_read(opened: Open, width: int) -> None:
     """Each is there once, in a type of 9 pixels or more."""

@@ -139,6 +139,13 @@ def test_a_part_of_a_bar_that_takes_little_is_drawn() -> None:
     assert drawn.count("░") == 1
 
 
+def test_an_ascii_terminal_gets_bars_of_ascii() -> None:
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    text.show([sample.BATCH], file=file)
+    file.seek(0)
+    assert "real   ####" in file.read()
+
+
 def test_text_of_a_run_steers_nothing() -> None:
     evil = "\x1b[2J\x00[bold]a[/bold]\r:smile:\u202eb"
     sections = [
