@@ -58,6 +58,7 @@ CAUSES = {
             "torch.distributed.algorithms.Join"
         ),
     ),
+    "stopped": ("is stopped, by SIGSTOP or a debugger", "kill -CONT with its number"),
     "starting": (
         "has not finished starting",
         "see what its import or worker_init_fn waits for",
@@ -215,8 +216,8 @@ class Doing:
 
     def _waits_in(self) -> str:
         state, call = self.state.state, self.state.call
-        if state == "R":
-            return "nothing"
+        if state in {"R", "T", "t"}:
+            return "nothing" if state == "R" else "stopped"
         if call in SLEEPS:
             return "sleep"
         if call != "futex":
@@ -232,8 +233,8 @@ class Doing:
     def cause(self, look: Look) -> str:  # noqa: PLR0911 - one question after another
         """Why the batch that it owes does not come, if it does not move."""
         waits_in, path = self.waits_in, self.state.path or ""
-        if waits_in == "nothing":
-            return "slow"
+        if waits_in in {"nothing", "stopped"}:
+            return "slow" if waits_in == "nothing" else "stopped"
         if self.what in {"starting", "idle", "sending"}:  # of the latter the batch is on the way
             return "starting" if self.what == "starting" else "unknown"
         if waits_in == "sleep":

@@ -116,6 +116,11 @@ def test_a_pipe_to_which_nobody_can_write() -> None:
     assert judged(WAITS, observed(7, fetching(READ), "read", PIPE), writer).cause == "io"
 
 
+def test_a_worker_that_was_stopped() -> None:
+    """Whatever call it was in: that one is answered once it goes on."""
+    assert of_worker(fetching(READ), "recvfrom", state="T").cause == "stopped"
+
+
 def test_nobody_is_known_to_owe_a_batch() -> None:
     """The one that fetches does, else it is not known, as where its batch is on the way."""
     training = observed(PID, waiting(), parent=1)
