@@ -418,6 +418,7 @@ def rows(hang: Hang, ranks: Sequence[Hang] = (), path: str | None = None) -> lis
     """What else is known of it, each with its label; `path` is of the file with all stacks."""
     batch = None if hang.batch is None else f"batch {hang.batch:,} of the epoch"
     sample = batch if hang.sample is None else ", in ".join(filter(None, (str(hang.sample), batch)))
+    signal = next((each.name for each in Signals if each == hang.signal), f"signal {hang.signal}")
     of_ranks = []
     for rank in ranks if len(ranks) > 1 else ():
         batches = counted(rank.batches or 0, "batch", "batches")
@@ -429,7 +430,7 @@ def rows(hang: Hang, ranks: Sequence[Hang] = (), path: str | None = None) -> lis
         ("line", hang.line),
         ("in", hang.collective or hang.called),
         ("call", hang.call),
-        ("killed by", hang.signal and f"{Signals(hang.signal).name} (process {hang.pid})"),
+        ("killed by", hang.signal and f"{signal} (process {hang.pid})"),
         ("behind it", hang.idle and f"{numbered(hang.idle)} done, waiting"),
         *of_ranks,
         ("to try", hang.to_try),
