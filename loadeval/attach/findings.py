@@ -145,8 +145,13 @@ def _findings(seen: Attached, *, can_have_workers: bool) -> Iterator[Finding]:
     elif line is not None and line.share.value >= DOMINATES:
         says = f"{share(line.share.value)} of loading a batch is spent in {_line(line)}."
         remedy = remedy_for(line.leaf)
-        what = remedy.do if remedy else f"make {line.place.partition(' ')[2]} cheaper"
-        do = Do(what, remedy.because if remedy else "", line.place)
+        do = Do(
+            f"make {line.place.partition(' ')[2]} cheaper",
+            "smaller inputs, a faster library, on the GPU, or once and for all before training",
+            line.place,
+        )
+        if remedy is not None:
+            do = Do(remedy.do, remedy.because, line.place)
         yield Finding(says, [do], sure=False, rule="slow fetch")
     if workers is not None and queued >= WAITS_FOR_CPU:
         do = Do(

@@ -58,6 +58,7 @@ CAUSES = {
             "torch.distributed.algorithms.Join"
         ),
     ),
+    "stopped": ("is stopped, by SIGSTOP or a debugger", "kill -CONT with its number"),
     "starting": (
         "has not finished starting",
         "see what its import or worker_init_fn waits for",
@@ -216,8 +217,8 @@ class Doing:
 
     def _waits_in(self) -> str:
         state, call = self.state.state, self.state.call
-        if state == "R":
-            return "nothing"
+        if state in {"R", "T", "t"}:
+            return "nothing" if state == "R" else "stopped"
         if call in SLEEPS:
             return "sleep"
         if call != "futex":
@@ -233,8 +234,8 @@ class Doing:
     def cause(self, look: Look) -> str:  # noqa: PLR0911 - one question after another
         """Why the batch that it owes does not come, if it does not move."""
         waits_in, path = self.waits_in, self.state.path or ""
-        if waits_in == "nothing":
-            return "slow"
+        if waits_in in {"nothing", "stopped"}:
+            return "slow" if waits_in == "nothing" else "stopped"
         if self.what in {"starting", "idle", "sending"}:  # of the latter the batch is on the way
             return "starting" if self.what == "starting" else "unknown"
         if waits_in == "sleep":
@@ -423,6 +424,7 @@ def rows(hang: Hang, ranks: Sequence[Hang] = (), path: str | None = None) -> lis
     """What else is known of it, each with its label; `path` is of the file with all stacks."""
     batch = None if hang.batch is None else f"batch {hang.batch:,} of the epoch"
     sample = batch if hang.sample is None else ", in ".join(filter(None, (str(hang.sample), batch)))
+    signal = next((each.name for each in Signals if each == hang.signal), f"signal {hang.signal}")
     of_ranks = []
     for rank in ranks if len(ranks) > 1 else ():
         batches = counted(rank.batches or 0, "batch", "batches")
@@ -434,7 +436,7 @@ def rows(hang: Hang, ranks: Sequence[Hang] = (), path: str | None = None) -> lis
         ("line", hang.line),
         ("in", hang.collective or hang.called),
         ("call", hang.call),
-        ("killed by", hang.signal and f"{Signals(hang.signal).name} (process {hang.pid})"),
+        ("killed by", hang.signal and f"{signal} (process {hang.pid})"),
         ("behind it", hang.idle and f"{numbered(hang.idle)} done, waiting"),
         *of_ranks,
         ("to try", hang.to_try),

@@ -13,8 +13,8 @@ from loadeval.probes.stacks import Frame
 
 LineOf = Callable[[str, int], str]
 """The text of a line of a file; "" where that cannot be read."""
-LIBRARY = re.compile(r"-packages/|/lib/python3\.\d+/|^<(frozen|__array_function__)")
-"""Files with such a path belong to Python or to an installed package."""
+LIBRARY = re.compile(r"-packages/|/lib/python3\.\d+/|/loadeval/core/|^<(frozen|__array_function__)")
+"""Files with such a path belong to Python or to an installed package, or to a clone of loadeval."""
 COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}
 PROCESS = "multiprocessing/process.py"
 

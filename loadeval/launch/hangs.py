@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -133,14 +133,21 @@ class HangWatch:
         return Found(hang, ranks, self._written(ranks, stacks))
 
     def _over(self) -> dict[int, int]:
-        """The batches of each rank that is within no epoch, whether its process goes on or not."""
+        """The batches of each rank that is within no epoch, whether its process goes on or not.
+
+        Not of one that others are epochs ahead of: it may write a checkpoint.
+        """
         runs = [followed.run for followed in self._logs.values()]
         served = [(run.environment.get("rank"), run) for run in runs if run.batches]
         goes_on = {rank for rank, run in served if run.is_open}
+        epochs, batches = Counter[int](), Counter[int]()
+        for rank, run in served:
+            if isinstance(rank, int):
+                epochs[rank] += 1 + (run.epoch or 0)
+                batches[rank] += run.batches
+        most = max(epochs.values(), default=0)
         return {
-            rank: sum(run.batches for each, run in served if each == rank)
-            for rank, _ in served
-            if isinstance(rank, int) and rank not in goes_on
+            rank: n for rank, n in batches.items() if rank not in goes_on and epochs[rank] == most
         }
 
     def _trainings(self, now_s: float) -> dict[int, Training]:

@@ -116,6 +116,11 @@ def test_a_pipe_to_which_nobody_can_write() -> None:
     assert judged(WAITS, observed(7, fetching(READ), "read", PIPE), writer).cause == "io"
 
 
+def test_a_worker_that_was_stopped() -> None:
+    """Whatever call it was in: that one is answered once it goes on."""
+    assert of_worker(fetching(READ), "recvfrom", state="T").cause == "stopped"
+
+
 def test_nobody_is_known_to_owe_a_batch() -> None:
     """The one that fetches does, else it is not known, as where its batch is on the way."""
     training = observed(PID, waiting(), parent=1)
@@ -207,10 +212,11 @@ def test_a_task_of_a_pool_was_lost() -> None:
 
 def test_what_killed_a_process() -> None:
     training = observed(PID, loading_itself(READ), "read", PIPE, parent=1)
-    pair = [replace(look, killed=((9, 9),)) for look in looks(training)]
-    hang = hang_of(pair, MARKS, SECOND)
-    assert (hang.cause, hang.pid) == ("killed", 9)
-    assert dict(rows(hang))["killed by"] == "SIGKILL (process 9)"
+    for signal, name in ((9, "SIGKILL"), (40, "signal 40")):
+        pair = [replace(look, killed=((9, signal),)) for look in looks(training)]
+        hang = hang_of(pair, MARKS, SECOND)
+        assert (hang.cause, hang.pid) == ("killed", 9)
+        assert dict(rows(hang))["killed by"] == f"{name} (process 9)"
 
 
 def test_a_step_that_has_not_ended() -> None:

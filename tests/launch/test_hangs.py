@@ -34,6 +34,10 @@ HERE = os.getpid()
 WAITS = observed(HERE, waiting(worker_id=0), parent=1)
 STUCK = observed(7, fetching(READ), "recvfrom", parent=HERE)
 STEP = observed(HERE, (frame("backward", line=40),), "futex", parent=1)
+ALL_REDUCE = frame("all_reduce", f"{PACKAGES}/torch/distributed/distributed_c10d.py")
+IN_ALL_REDUCE = observed(HERE, (ALL_REDUCE, frame("backward", line=40)), "futex", parent=1)
+FEWER: dict[str, Any] = {"rank": 1, "world_size": 2, "pid": 2**22 + 1, "batches": 20, "ended": True}
+"""Of a rank whose epoch is over, and whose process is gone."""
 
 
 def going_on(path: Path, *, ended: bool = False, **options: Any) -> Path:
@@ -166,17 +170,22 @@ def test_a_step_that_takes_long_is_none(tmp_path: Path) -> None:
 
 
 def test_a_rank_whose_process_is_gone_had_fewer_batches(tmp_path: Path) -> None:
-    all_reduce = frame("all_reduce", f"{PACKAGES}/torch/distributed/distributed_c10d.py")
     going_on(tmp_path / "rank0.jsonl", rank=0, world_size=2)
-    ended = {"rank": 1, "world_size": 2, "pid": 2**22 + 1, "batches": 20, "ended": True}
-    going_on(tmp_path / "rank1.jsonl", **ended)
-    waits = observed(HERE, (all_reduce, frame("backward", line=40)), "futex", parent=1)
-    found = Watched(tmp_path).see(waits).after(31)
+    going_on(tmp_path / "rank1.jsonl", **FEWER)
+    found = Watched(tmp_path).see(IN_ALL_REDUCE).after(31)
     assert found is not None
     assert (found.hang.cause, found.hang.says.rpartition(": ")[2]) == (
         "uneven",
         "rank 1 had 20 batches, and this one 30",
     )
+
+
+def test_a_rank_that_is_an_epoch_behind_is_waited_for(tmp_path: Path) -> None:
+    """It may write a checkpoint, or evaluate, while the others are in their next epoch."""
+    log = going_on(tmp_path / "rank0.jsonl", rank=0, world_size=2)
+    log.write_text(log.read_text().replace('"epoch":0', '"epoch":1'))
+    going_on(tmp_path / "rank1.jsonl", **FEWER)
+    assert Watched(tmp_path).see(IN_ALL_REDUCE).after(31) is None
 
 
 def test_the_batches_of_any_loader_of_a_process_count(tmp_path: Path) -> None:
