@@ -69,6 +69,13 @@ class Measurement:
         schedule: Schedule | None = None,
         facts: dict[str, Any] | None = None,
     ) -> None:
+        file = settings.log_file
+        if file is not None and not settings.overwrite and Path(file).is_file():
+            settings = replace(settings, log_file=free_name(file))
+            warn(
+                f"{file} exists already; the log of this run is {settings.log_file}. With "
+                "overwrite=True it replaces the earlier one"
+            )
         self.settings = settings
         self.adapter = adapter = adapter or adapter_for(loader)
         self.counter = Counter(adapter, settings.samples)
@@ -334,7 +341,8 @@ class LoaderEvaluator:
             so far and a dict of the scalars. In distributed training only rank 0 tracks.
         redact: whether the log has placeholders for paths, host and user names, and the texts of
             exceptions (SECURITY.md).
-        overwrite: whether `log_file` may replace an existing file.
+        overwrite: whether `log_file` replaces an existing file; else the log gets a name with a
+            number.
         dataloader: another name for `loader`, which DALI's LoaderEvaluator uses.
         clock: a clock in nanoseconds, for tests.
 
@@ -356,7 +364,7 @@ class LoaderEvaluator:
     Raises:
         UsageError: an argument is not valid (a ValueError).
         CacheError: replay got no batch, or the batches take more than `max_cache_bytes`.
-        RunLogError: `log_file` exists, or cannot be written.
+        RunLogError: `log_file` cannot be written.
     """
 
     dataloader: Any

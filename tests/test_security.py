@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval import LoaderEvaluator
+from loadeval import LoaderEvaluator, LoadevalWarning
 from tests.cli.commands import runner
 from tests.launch.conftest import LOADEVAL, PROGRAM, environment
 from tests.runs.measured import record
@@ -123,7 +123,7 @@ def test_a_log_that_is_there_is_not_replaced_through_a_link(tmp_path: Path) -> N
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / "run.jsonl").symlink_to(victim)
-    with pytest.raises(ValueError, match="already exists"):
+    with pytest.warns(LoadevalWarning, match=r"run\.jsonl exists already"):
         LoaderEvaluator([1], log_file=tmp_path / "run.jsonl")
     assert victim.read_text() == "precious"
 

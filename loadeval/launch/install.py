@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
-from loadeval.evaluator import LoaderEvaluator, Measurement, free_name
+from loadeval.evaluator import LoaderEvaluator, Measurement
 from loadeval.launch import hook
 from loadeval.launch.folder import new_folder
 from loadeval.launch.loadeval_inject import said
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from loadeval.estimate.gap import Gap
-
-_log_files: set[Path] = set()
-"""Where this process has written the logs of single loaders."""
 
 
 class Installed:
@@ -169,12 +166,7 @@ def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
     for one in list(hook.state.ones):
         if one.loader() is loader:
             one.end()
-    file = options.get("log_file")
-    if file is not None and Path(file).absolute() in _log_files and not options.get("overwrite"):
-        options["log_file"] = file = free_name(file)
     measurement = measurement_of(LoaderEvaluator(loader, mode, **options))
     one = OneLoader(loader, measurement, hook.state.ones.remove)
-    if file is not None:
-        _log_files.add(Path(file).absolute())
     hook.add(one, {TORCH: adapters()[TORCH]})
     return Installed(lambda: measurement, one.end, loader=loader)

@@ -43,6 +43,16 @@ def test_a_log_is_brought_up_to_date_while_a_step_runs(tmp_path: Path) -> None:
         break
 
 
+def test_the_log_of_a_second_run_has_a_number(tmp_path: Path) -> None:
+    """Unless it is to replace that of the first one."""
+    path = tmp_path / "run.jsonl"
+    list(LoaderEvaluator(range(3), log_file=path))
+    with pytest.warns(LoadevalWarning, match=r"run\.jsonl exists already.*run-1\.jsonl"):
+        list(LoaderEvaluator(range(4), log_file=path))
+    list(LoaderEvaluator(range(5), log_file=path, overwrite=True))
+    assert [read_run(tmp_path / f"run{each}.jsonl").batches for each in ("", "-1")] == [5, 4]
+
+
 def test_no_thread_is_alive_between_epochs(tmp_path: Path) -> None:
     during = []
 
