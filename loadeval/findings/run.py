@@ -138,7 +138,8 @@ def growing_step(c: Context) -> Finding | None:
     Shown by means of twenty parts of the steps that rise by 10% in all, beyond chance, and a line
     that has half of that or more, beyond chance, where all others do not; or by means that rise in
     both halves too.
-    Excluded by batches that grow as the steps do, and by waits that grow by half as much.
+    Excluded by batches that grow as the steps do, by waits that grow by half as much, and by steps
+    that are longer from some batch on, as where layers are unfrozen.
     """
     c.needs(2 * PARTS)
     along, steps, rise = rising_steps(c.run)
@@ -199,12 +200,15 @@ def _ends(parts: Values) -> tuple[float, float]:
 def _rise(parts: Values, *, in_halves: bool = False) -> float:
     """By how much of their median the values of parts rise; 0 where it is too little, or chance.
 
-    One that rises `in_halves` rises in both of them: one step, wherever it is, does not.
+    What one jump fits better than a line is none. One that rises `in_halves` rises in both.
     """
     at = np.arange(PARTS)
     halves = [at < PARTS / 2, at >= PARTS / 2] if in_halves else []
     trend, *trends = (slope([(at[part], parts[part])]) for part in (at >= 0, *halves))
     if trend is None or not all(each and each.low and each.low > 0 for each in (trend, *trends)):
+        return 0.0
+    by_line, *by_jump = (np.corrcoef(fit, parts)[0, 1] for fit in (at, *np.tri(PARTS)[1:-1]))
+    if -min(by_jump) > by_line:
         return 0.0
     rise = trend.value * (PARTS - 1) / float(np.median(parts))
     return rise if rise >= TWICE * MATTERS else 0.0

@@ -394,8 +394,9 @@ def test_steps_that_grow_for_another_reason() -> None:
     """With their batches, or beside waits that grow; or once, at some batch."""
     growing = np.linspace(5, 15, 400).tolist()
     larger = run_of([steps("real", [0] * 400, growing, nbytes=np.arange(400))], mode="log")
-    jumping = [10] * 200 + [15] * 200
-    for run in (larger, logged(growing, growing), logged([0] * 400, jumping)):
+    jumping = [*np.linspace(10, 10.4, 200), *np.linspace(15, 15.4, 200)]
+    once = logged([0] * 400, jumping, code=seen_saving(jumping))
+    for run in (larger, logged(growing, growing), logged([0] * 400, jumping), once):
         assert told("growing step", run) == ()
 
 
