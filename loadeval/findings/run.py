@@ -317,10 +317,11 @@ def process_memory(c: Context) -> Finding | None:
     Excluded by a rise in one half alone, as it may be chance, growth that becomes slower, and pages
     of mapped files, which the system may drop.
     """
-    grown = growth(c.run, "process")
     because = "losses or outputs that are kept: detach() or item() first"
-    do = Do("find what training keeps", because)
-    return _growing(c, grown, "The training process keeps", LET_GO if _keeps_batches(grown) else do)
+    if not c.loader.workers:
+        because += "; or samples that the dataset keeps, which have to fit"
+    do = LET_GO if _keeps_batches(c) else Do("find what training keeps", because)
+    return _growing(c, growth(c.run, "process"), "The training process keeps", do)
 
 
 LET_GO = Do(
@@ -330,8 +331,9 @@ LET_GO = Do(
 )
 
 
-def _keeps_batches(grown: Growth) -> bool:
-    return grown.grows and abs(grown.of_batches - 1) < LARGE
+def _keeps_batches(c: Context) -> bool:
+    grown = growth(c.run, "process")  # without workers it may be what the dataset keeps
+    return bool(c.loader.workers) and grown.grows and abs(grown.of_batches - 1) < LARGE
 
 
 @rule("worker memory", source="memory of each worker, or the Theil-Sen slope of that of all")
@@ -367,7 +369,7 @@ def _growing(c: Context, grown: Growth, who: str, do: Do) -> Finding | None:
     says = f"{who} more and more: {size(grown.kept_bytes)} in {span(grown.seen_ns)}"
     if grown.of_shared >= MOSTLY:
         says += ", in shared memory, in which tensors come from workers"
-    if _keeps_batches(grown):
+    if grown.subject == "process" and _keeps_batches(c):
         says += ". That is as much as its batches hold: all of them are still alive"
     batches = max(grown.batches, 1)
     full, left_ns = _full(c, grown.kept_bytes / batches, grown.seen_ns / batches)
@@ -393,7 +395,7 @@ def open_files(c: Context) -> Finding | None:
     Shown by descriptors that become more in both halves of the run, by 10% of their limit.
     Excluded by a rise in one half alone, and one that becomes slower.
     """
-    is_read, keeps = False, _keeps_batches(growth(c.run, "process"))
+    is_read, keeps = False, _keeps_batches(c)
     closing = Do("close the files that samples are read from", "or keep one open for each file")
     for subject, whose in (("process", "The training process"), ("workers", "A worker")):
         table = c.run.readings.get(("host", subject), Columns({}))

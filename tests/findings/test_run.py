@@ -145,11 +145,13 @@ def test_memory(subject: str, who: str, do: str) -> None:
     )
 
 
-def growing(wait_ms: Sequence[float] = (0,) * 2000, **read_of_process: Any) -> Run:
+def growing(
+    wait_ms: Sequence[float] = (0,) * 2000, workers: int = 2, **read_of_process: Any
+) -> Run:
     """A run of batches of 2 MB, whose process is read ten times a second for 20 s."""
     time_ns = np.arange(200) * 100 * MS
     machine = {"time_ns": [0, 1], MEMORY[0]: 64e9, MEMORY[1]: 32e9}
-    run = run_of([steps("real", wait_ms, 10.0, nbytes=2_000_000)], mode="log")
+    run = run_of([steps("real", wait_ms, 10.0, nbytes=2_000_000)], mode="log", workers=workers)
     return replace(
         run, readings=read(process={"time_ns": time_ns, **read_of_process}, machine=machine)
     )
@@ -169,6 +171,17 @@ def test_batches_that_are_all_kept() -> None:
     )
     waits = growing([30] * 2000, anonymous_bytes=flat, shared_memory_bytes=kept)
     assert diagnose(waits).actions[0].findings == ("process memory",)
+
+
+def test_batches_may_be_what_a_dataset_without_workers_keeps() -> None:
+    run = growing(workers=0, anonymous_bytes=2e7 * np.arange(200))
+    assert told("process memory", run) == (
+        (
+            "The training process keeps more and more: 3.98 GB in 20 s. At this rate the 32.0 GB "
+            "that are left are full in 2 min 40 s, after 16,000 batches."
+        ),
+        "find what training keeps",
+    )
 
 
 def test_files_that_are_never_closed() -> None:
