@@ -35,9 +35,9 @@ fills the memory in an hour, or half of what the batches had. What workers share
 that it takes as long: their allocator keeps 0.45 GB of what it frees in the first seconds."""
 FEWEST_READINGS = 5
 """Of fewer nobody can tell growth from a start: memory is read after 0, 0.5, 1, 2 and 4 s."""
-LATEST, EVEN = 3, 0.5
+LATEST, EVEN, ARENA_BYTES = 3, 0.5, 1 << 20
 """Growth between so many of the last readings goes on, where the last is as large a share of the
-fastest."""
+fastest, and all is as much as Python takes from the system at once."""
 
 
 class Growth(NamedTuple):
@@ -200,7 +200,8 @@ def bytes_kept(run: Run) -> float | None:
         grown = (np.diff(held) / np.diff(read.batches))[-LATEST:]
         if len(held) < FEWEST_READINGS:
             return None
-        if grown.min() > 0 and grown[-1] >= EVEN * grown.max():
+        is_even = grown.min() > 0 and grown[-1] >= EVEN * grown.max()
+        if is_even and held[-1] - held[-1 - LATEST] >= ARENA_BYTES:
             kept += float(grown[-1])
     return kept / len(latest) if latest else None
 

@@ -238,6 +238,7 @@ def test_workers_keep_so_much_of_each_batch_of_the_loader() -> None:
     [
         200 * MB * (1 - np.exp(-NUMBER / 10)),  # a cache that is full
         50 * MB * (NUMBER >= 24),  # once
+        2_000 * NUMBER,  # less than Python takes at once
     ],
 )
 def test_what_does_not_go_on_is_not_kept(kept: Any) -> None:
