@@ -456,7 +456,8 @@ def batches_passed_over(c: Context) -> Finding | None:
 
     Shown by batches before the first step of an optimizer, which training lets go in a twentieth of
     a later step, and waits 5% of the run for; before there is any, in under a millisecond.
-    Excluded by as many of these later on, as where several batches are taken for one step.
+    Excluded by as many of these later on, as where several batches are taken for one step, and by
+    training that begins with the next epoch.
     """
     count, steps = passed_over(c.run), c.run.steps
     if count is None:

@@ -360,6 +360,15 @@ def test_batches_that_are_not_passed_over(step_ms: list[float], first: int | Non
     assert told("batches passed over", with_steps_of_optimizers(step_ms, first)) == ()
 
 
+def test_an_epoch_before_training_is_not_passed_over() -> None:
+    """It may be for a mean. Nor is what comes before there is an optimizer."""
+    run = with_steps_of_optimizers([0.2] * 60 + [20] * 40, first=60)
+    epochs = run.steps.replace(epoch=np.repeat([0, 1], [60, 40]))
+    assert told("batches passed over", replace(run, steps=epochs)) == ()
+    late = told("batches passed over", replace(run, events=run.events[1:]))
+    assert late[0].startswith("steps of optimizers were not seen")
+
+
 def test_all_batches_may_be_passed_over_so_far() -> None:
     run = with_steps_of_optimizers([0.2] * 100, None)
     says = "All 100 batches were loaded and passed over, without a step of an optimizer: training "
