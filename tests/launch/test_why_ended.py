@@ -54,6 +54,22 @@ def test_why_the_loader_ended_a_program(error: Exception, why: str, tmp_path: Pa
     assert why in why_ended(tmp_path, [run()])
 
 
+class Trainer:
+    """It calls its number of workers as torch calls its workers."""
+
+    _workers = 4
+
+    def train(self, error: Exception) -> None:
+        raise error
+
+
+def test_an_attribute_of_the_program_hides_no_cause(tmp_path: Path) -> None:
+    with pytest.raises(MemoryError) as raised:
+        Trainer().train(MemoryError("can't allocate memory"))
+    note(tmp_path, raised.value)
+    assert "memory ran out" in why_ended(tmp_path, [])
+
+
 @pytest.mark.parametrize(
     "error",
     [
