@@ -31,7 +31,7 @@ OF_SAMPLER = {
     **dict.fromkeys(("RandomSampler", "DistributedSampler"), ("make indices in parts", IN_PARTS)),
 }
 """What samplers of torch's had better do; others are the user's."""
-BEGINS = "opening files, listing shards, filling a shuffle buffer"
+BEGINS = "opening files, listing shards, larger samples, filling a shuffle buffer"
 LIVE_ON = Change({"persistent_workers": True})
 
 
@@ -217,17 +217,20 @@ def first_batch(c: Context) -> Finding | None:
     (line, _), usual, longer_ns = seen_at(c.run, "start"), c.stages.line, found[2].first_ns
     does = f"is then mostly in {line.name}" if line else "fills a shuffle buffer, or opens files"
     place, half = line.place if line else None, sooner(c, longer_ns / TWICE)
-    do: list[Set | Do] = []
-    if c.loader.sampler:  # a stream begins anew
-        do = live_on(c, "workers keep what they have opened or listed")
-    if not do and line and (usual is None or usual.function != line.function):
+    do: list[Set | Do] = [
+        Do("make the shuffle buffer half as large", "or fill it bit by bit", place, half)
+    ]
+    if line and (usual is None or usual.function != line.function):
         because = "what it makes may be kept in a file, or be made once, before workers start"
         do = [Do(f"make {line.function} twice as fast", because, place, half, TWICE)]
-    smaller = Do("make the shuffle buffer half as large", "or fill it bit by bit", place, half)
+    elif c.loader.sampler:
+        do = [Do("make the first batch of an epoch cheaper, or epochs longer", BEGINS, place)]
+    if c.loader.sampler:  # a stream begins anew
+        do = live_on(c, "workers keep what they have opened or listed") or do
     return Finding(
         f"In each epoch a worker takes {duration(longer_ns)} longer for its first batch than for "
         f"others: {c.loader.dataset or 'the dataset'} {does}.",
-        do or [smaller],
+        do,
         cost=found[1],
     )
 

@@ -252,6 +252,15 @@ def test_first_batches_of_workers(loader: dict[str, Any], do: str) -> None:
     )
 
 
+def test_no_shuffle_buffer_is_made_smaller_where_a_sampler_shuffles() -> None:
+    """The first samples may be larger, in the line that all are in."""
+    slow = epochs_of_slow_first_batches(sampler="RandomSampler", persistent_workers=True)
+    slow = replace(slow, code=(CodeSamples(0, {OPEN: 90}, {}, {}, "fetch"),))
+    assert told("workers' first batch", slow)[1:] == (
+        "make the first batch of an epoch cheaper, or epochs longer",
+    )
+
+
 def test_ends_of_epochs() -> None:
     """Workers are where they were seen after the last batch; what else they do is not known."""
     code = CodeSamples(0, {}, {f"{DRAINS} > futex": 9}, {}, "end")
