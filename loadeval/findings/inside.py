@@ -110,7 +110,7 @@ def part_of(c: Context) -> TransformTime | None:
 def format_of(c: Context) -> SlowFormat | None:
     """The form of the data that makes it slow to read; None where none does."""
     form = slow_format(c.stages, mean_known(c.batches.nbytes))
-    return None if form and "opened" in form.form and c.opens_no_file else form
+    return None if form and "opened" in form.remedy.form and c.opens_no_file else form
 
 
 def tokenising_of(c: Context) -> tuple[float, str]:
@@ -251,7 +251,7 @@ def data_format(c: Context) -> Finding | None:
         raise Skip("no calls of library functions were recorded")
     if form is None or part_of(c) or not computes(c):
         return None
-    says = f"{share(form.share)} of loading a batch is spent in {form.name}: {form.form}."
+    says = f"{share(form.share)} of loading a batch is spent in {form.name}: {form.remedy.form}."
     if form.amplification is not None and form.amplification >= MUCH_READ:
         says = (
             f"Loading reads {size(c.stages.read_bytes or 0.0)} for a batch, "
