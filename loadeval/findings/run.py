@@ -37,7 +37,7 @@ from loadeval.findings import (
     TWICE,
     WORTH,
 )
-from loadeval.findings.cpus import oversubscription
+from loadeval.findings.cpus import FREE_CPUS
 from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Skip, diagnose, rule
 from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
 from loadeval.inside.step import (
@@ -47,10 +47,10 @@ from loadeval.inside.step import (
     first_and_last_ns,
     looks_at_steps,
 )
-from loadeval.words import counted, duration, number, share, size, span
+from loadeval.words import duration, number, share, size, span
 
 SLOW_BATCHES = "find what slows a few batches"
-FEW_BATCHES = "large files, a shard boundary, a cold cache"
+FEW_BATCHES = "large files, a shard boundary, a cold cache, retries"
 """Why a few batches are slow."""
 
 
@@ -76,11 +76,10 @@ def stalls(c: Context) -> Finding | None:
     longest_ns = -np.sort(-stalled_ns)  # those that hardly matter are left out
     longest_ns = longest_ns[: 1 + (longest_ns.cumsum() < (1 - FEW) * stalled_ns.sum()).sum()]
     of_time = float(longest_ns.sum() / iteration_ns.sum())
-    because = f"{FEW_BATCHES}, retries"
-    look = Do(SLOW_BATCHES, because)
+    look = Do(SLOW_BATCHES, FEW_BATCHES)
     line = c.stages.line if c.model is not None else None
     if line is not None and line.share >= DOMINATES:
-        because = f"workers are seen there {share(line.share)} of loading; {because}"
+        because = f"workers are seen there {share(line.share)} of loading; {FEW_BATCHES}"
         look = Do(f"find what {line.function} does for a few batches", because, line.place)
     return Finding(
         f"{len(longest_ns):,} of {len(wait_ns):,} batches cause "
@@ -113,17 +112,14 @@ def outliers(c: Context) -> Finding | None:
     cost = float(beyond_ns.sum()) / max(float(iteration_ns.sum()), 1.0)
     if cost < TRIFLE:
         return None
-    because = "a checkpoint, a validation, Python's garbage collection, another program"
-    kinds = [
-        (waits, "wait was long", "waits were long", Do(SLOW_BATCHES, FEW_BATCHES)),
-        (~waits, "step was slow", "steps were slow", Do("find what slows a few steps", because)),
-    ]
-    kinds = [kind for kind in kinds if kind[0].any()]
-    parts = " and ".join(counted(int(of.sum()), one, many) for of, one, many, _ in kinds)
+    do = Do(SLOW_BATCHES, FEW_BATCHES)
+    if waits.mean() < MOSTLY:
+        because = "a checkpoint, a validation, Python's garbage collection, another program"
+        do = Do("find what slows a few steps", because)
     return Finding(
-        f"{len(rows):,} of {len(c.rows):,} batches took over twice the median: {parts}. That costs "
-        f"{share(cost)} of the training time.",
-        [do for *_, do in sorted(kinds, key=lambda kind: -kind[0].sum())] if cost >= WORTH else [],
+        f"{len(rows):,} of {len(c.rows):,} batches took over twice the median, "
+        f"{waits.sum():,} of them in waiting. That costs {share(cost)} of the training time.",
+        [do] if cost >= WORTH else [],
     )
 
 
@@ -495,13 +491,10 @@ def shared_machine(c: Context) -> Finding | None:
         raise Skip("the machine's CPU time was not read during measured batches")
     if max(used) < MANY_CPUS:
         return None
-    crowded = c.found(oversubscription)
-    says_so = crowded is not None and any("other programs" in do.says for do in crowded.do)
-    do = Do("measure again while nothing else runs", "unless training always shares the machine")
     return Finding(
         f"Other programs used up to {number(max(used))} CPUs during this run: results may change "
         "with what else runs.",
-        [] if says_so else [do],
+        [FREE_CPUS],
     )
 
 
@@ -527,21 +520,13 @@ def slow_validation(c: Context) -> Finding | None:
         return None
     own, workers = validation.loader, c.loader.workers
     do = Do("make loading for validation cheaper, or validate less often", where=own.made_at)
-    for finding in reversed(diagnose(validation).findings):
-        for told in finding.do[:1]:
-            if isinstance(told, Do) and told.where:
-                do = Do(f"{told.says}, for validation", told.because, told.where)
+    told = (each for finding in diagnose(validation).findings for each in finding.do[:1])
+    for each in told:
+        if isinstance(each, Do) and each.where:
+            do = Do(f"{each.says}, for validation", each.because, each.where)
+            break
     if workers and own.workers == 0:
-        says = f"{c.setting('num_workers') or 'workers'} 0 -> {workers} for validation"
-        do = Do(says, "as training has", own.made_at)
-    settings = ("workers", "prefetch_depth", "persistent_workers", "pinned")
-    return Finding(
-        f"Of this run {share(part)} is waiting for batches of validation.",
-        [do],
-        {
-            name.replace("_", " "): f"{theirs} in validation, {ours} in training"
-            for name in settings
-            if (theirs := getattr(own, name)) != (ours := getattr(c.loader, name))
-        },
-        cost=part,
-    )
+        more = f"{c.setting('num_workers') or 'workers'} 0 -> {workers} for validation"
+        do = Do(more, "as training has", own.made_at)
+    says = f"Of this run {share(part)} is waiting for batches of validation."
+    return Finding(says, [do], cost=part)
