@@ -61,8 +61,7 @@ def contention(c: Context) -> Finding | None:
             f"CPU: torch.set_num_threads({fewer}) in the training process"
         )
         advice.insert(0, Do(f"try OMP_NUM_THREADS={fewer}", because))
-    facts = {"training and workers use, CPUs": c.cpus.used(), "training may use, CPUs": usable}
-    return Finding(f"{says}: {why}.", advice, facts, sure=not c.is_rank, cost=cost)
+    return Finding(f"{says}: {why}.", advice, sure=not c.is_rank, cost=cost)
 
 
 def with_all_cpus(c: Context) -> Change:

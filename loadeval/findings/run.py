@@ -270,7 +270,6 @@ def drift(c: Context) -> Finding | None:
         f"The second half of the run was {share(part)} {slower} than the first: figures of the "
         "whole run average the two.",
         [do],
-        {"iteration in the first half, ns": first, "in the second half, ns": second},
     )
 
 
@@ -357,8 +356,7 @@ def worker_memory(c: Context) -> Finding | None:
 
 
 def _growing(c: Context, grown: Growth, who: str, do: Do) -> Finding | None:
-    rate, limit = grown.bytes_per_hour, grown.limit_bytes
-    if rate is None or limit is None:
+    if grown.bytes_per_hour is None:
         raise Skip(grown.says)
     if not grown.grows:
         return None
@@ -369,8 +367,7 @@ def _growing(c: Context, grown: Growth, who: str, do: Do) -> Finding | None:
         says += ". That is as much as its batches hold: all of them are still alive"
     batches = max(grown.batches, 1)
     full, left_ns = _full(c, grown.kept_bytes / batches, grown.seen_ns / batches)
-    facts = {"an hour, bytes": rate, "in all, bytes": limit}
-    return Finding(f"{says}.{full}", [do], facts, ahead=left_ns <= HOUR_NS)
+    return Finding(f"{says}.{full}", [do], ahead=left_ns <= HOUR_NS)
 
 
 def _full(c: Context, batch_bytes: float, batch_ns: float) -> tuple[str, float]:

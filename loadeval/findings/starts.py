@@ -144,7 +144,6 @@ def epoch_boundaries(c: Context) -> Finding | None:
     return Finding(
         f"Each epoch starts with a wait of {duration(mean_ns)}, {share(cost)} of its time.",
         do,
-        {"start of a later epoch, ns": mean_ns, "rest of an epoch, ns": _rest_of_epoch_ns(c)},
         sure=sure,
         cost=cost,
     )

@@ -99,7 +99,6 @@ def zero_workers(c: Context) -> Finding | None:
         f"Nothing is loaded ahead: training waits {share(waited.value / real.value)} of its time, "
         "while each batch is loaded.",
         do,
-        {"wait for a batch, ns": waited, "iteration, ns": real},
         cost=c.waiting * (1 - in_stalls(c)) if c.is_log else None,
     )
 
@@ -121,12 +120,10 @@ def shallow_queue(c: Context) -> Finding | None:
         return None
     if c.loader.prefetch_depth is None:
         raise Skip("the loader's prefetch depth is not known")
-    line = c.stages.line if c.model is not None else None
     return Finding(
         f"The loader alone is fast enough, but its queue runs empty now and then: training waits "
         f"{share(c.waiting)} of its time.",
         deeper_queue(c),
-        {"of it in stalls, share": part, "workers are seen most in": line and line.name},
         sure=required.high is not None and required.high <= 1,
         cost=c.waiting * part,
     )
@@ -206,7 +203,6 @@ def _too_slow(c: Context, required: Estimate) -> Finding:
     return Finding(
         says,
         do,
-        {"loader alone, a batch, ns": c.gap.loader_only, "ideal iteration, ns": c.gap.ideal},
         sure=required.low is None or required.low > 1,
         cost=c.waiting + (c.contention if c.cpus.are_busy else 0.0),
     )
