@@ -336,24 +336,23 @@ def served_twice(c: Context) -> Finding | None:
     workers = c.loader.workers or 0
     if workers <= 1 or c.loader.sampler:
         return None
-    known, times = c.run.stages.take(c.run.stages.fingerprint != UNKNOWN), 1.0
+    known = c.run.stages.take(c.run.stages.fingerprint != UNKNOWN)
     if not len(known):
         raise Skip("the content of batches is not known")
     for _, epoch in known.by("epoch"):
-        begins = [own.fingerprint.tolist() for _, own in epoch.by("worker")]
-        count = min(map(len, begins))
-        alike = {tuple(begin[:count]) for begin in begins}
-        if count > 1 and all(len({*begin}) == count for begin in alike):  # they are no constant
-            times = max(times, len(begins) / len(alike))
-    if times == 1:
+        begins = [tuple(own.fingerprint.tolist()) for _, own in epoch.by("worker")]
+        alike = {each[: min(map(len, begins))] for each in begins}
+        if len(begins) == workers and len(alike) == 1 < len({*alike.pop()}):  # they are no constant
+            break
+    else:
         return None
-    do = f"give each worker its own part of the samples: all come {times:g} times"
+    do = f"give each worker its own part of the samples: all come {workers} times"
     because = "torch.utils.data.get_worker_info() in __iter__: part id of num_workers"
     return Finding(
-        f"The first batches of {'all' if times == workers else 'some'} workers are the same: every "
-        f"sample comes {times:g} times an epoch, which takes as many times as long.",
+        f"The first batches of all workers are the same: every sample comes {workers} times an "
+        "epoch, which takes as many times as long.",
         [Do(do, because, c.loader.made_at)],
-        cost=1 - 1 / times,
+        cost=1 - 1 / workers,
         ahead=True,
     )
 
