@@ -162,7 +162,8 @@ def growing_step(c: Context) -> Finding | None:
         do = Do(f"let {name} go over what is new alone, or call it less often", because, place)
     longer_ns = rise * float(np.median(steps)) / 2  # in the mean step than in the first
     whole_ns = float((c.batches.wait_ns + c.batches.step_ns).mean())
-    return Finding(says, [do], cost=longer_ns / whole_ns)
+    # A rank's step is longer, too, where those of others wait.
+    return Finding(says, [do], sure=not c.is_rank, cost=longer_ns / whole_ns)
 
 
 ALONG: tuple[Along, ...] = ("run", "epoch")
@@ -262,7 +263,8 @@ def drift(c: Context) -> Finding | None:
     part = abs(change.value) / max(float(total_ns.mean()), 1.0)
     if change.low is None or change.low <= 0 <= change.bounds[1] or part < MATTERS:
         return None
-    slower, do = "slower", Do("look for other work on the machine, heat and growing memory")
+    because = "other work on the machine, heat, growing memory, layers that were unfrozen"
+    slower, do = "slower", Do("look for what began meanwhile", because)
     if change.value <= 0:
         because = "a page cache that fills reads faster"
         slower, do = "faster", Do("run an epoch before the one that you measure", because)

@@ -438,7 +438,7 @@ def test_drift() -> None:
             "The second half of the run was 33.1% slower than the first: figures of the whole run "
             "average the two."
         ),
-        "look for other work on the machine, heat and growing memory",
+        "look for what began meanwhile",
     )
 
 
