@@ -29,16 +29,16 @@ class Remedy(NamedTuple):
 AMPLIFIED = Remedy(
     "",
     "read only what is used",
-    "split large files, map them (torch.load(path, mmap=True)), seek by an index, keep what was read "
-    "for the next samples; of a view torch.save saves all of its tensor: torch.save(view.clone())",
+    "split large files, map them (torch.load(path, mmap=True)), seek by an index, keep what was "
+    "read for the next samples; torch.save saves all that a view is part of: save view.clone()",
     "far more is read than used",
 )
 REMEDIES = (
     Remedy(
         r"tarfile\.(?!open|TarFile\.(\w*open|__init__)).+",
         "read members as they come, or unpack the archive once",
-        "going back in a compressed one unpacks it again from its start: read a member's bytes before "
-        "they go into a shuffle buffer, or store a plain .tar",
+        "going back in a compressed one unpacks it again from its start: read a member's bytes "
+        "before they go into a shuffle buffer, or store a plain .tar",
         "members of an archive are read",
     ),
     Remedy(

@@ -347,8 +347,7 @@ def slow_first_batch(c: Context) -> Finding | None:
             is_noticed = is_noticed or (lost >= LARGE and cost >= max(LARGE * lost, MATTERS))
         if part < LARGE and not is_noticed:
             return None
-        later = (epoch_boundaries, worker_start, first_batch, sampler_start)
-        if any(map(c.found, later)) and first_ns < TWICE * waits_ns[1:].mean():
+        if len(waits_ns) > 1 and first_ns < TWICE * waits_ns[1:].mean():
             return None
         batches = round(length_of_epochs(c.run) or 0)
         of_epoch = f", and {share(part)} of a whole epoch of {batches:,} batches"

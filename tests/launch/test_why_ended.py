@@ -47,7 +47,7 @@ def run() -> Run:
         (RuntimeError(f"{WORKER}Segmentation fault. "), "123 died in compiled code (Segmentation"),
         (OSError(24, "Too many open files"), "too many files are open: ulimit -n is "),
         (MemoryError("[enforce fail] can't allocate memory"), "memory ran out, "),
-        (RuntimeError("_ArrayMemoryError: Unable to allocate 9 GiB for an array"), "memory ran out"),
+        (RuntimeError("_ArrayMemoryError: Unable to allocate 9 GiB"), "memory ran out, "),
     ],
 )
 def test_why_the_loader_ended_a_program(error: Exception, why: str, tmp_path: Path) -> None:
