@@ -288,13 +288,17 @@ def not_representative(c: Context) -> Finding | None:
     if c.ideal is None:
         raise Skip("no batches were replayed")
     facts = dict[str, float]()
-    for says, column in (("place in the epoch", "batch"), ("size in bytes", "nbytes")):
-        for run in (c.run,) if column == "batch" else (c.run, c.ideal):
-            steps = run.steps.take(steady(run) & (run.steps[column] != UNKNOWN))
-            rho = spearman(steps.step_ns, steps[column])
-            errors = abs(rho) * math.sqrt(max(len(steps) - 1, 0))
-            if abs(rho) >= MOSTLY and errors >= SIGNIFICANT:
-                facts[f"rank correlation with {says}"] = rho
+    sized = "size in bytes", "nbytes"
+    for run, says, column in (
+        (c.run, "place in the epoch", "batch"),
+        (c.run, *sized),
+        (c.ideal, *sized),
+    ):
+        steps = run.steps.take(steady(run) & (run.steps[column] != UNKNOWN))
+        rho = spearman(steps.step_ns, steps[column])
+        errors = abs(rho) * math.sqrt(max(len(steps) - 1, 0))
+        if abs(rho) >= MOSTLY and errors >= SIGNIFICANT:
+            facts[f"rank correlation with {says}"] = rho
     if not facts:
         return None
     return Finding(
