@@ -325,8 +325,8 @@ def recreated(c: Context) -> Finding | None:
 def slow_first_batch(c: Context) -> Finding | None:
     """The first batch of all is long in coming, and that of each later epoch is not.
 
-    Shown by a first wait of a fifth of the epoch, or of a second and a fifth of the run; and of a
-    single epoch that makes up a fifth of what is lost.
+    Shown by a first wait of a second and a fifth of the run; and of a single epoch that makes up a
+    fifth of what is lost.
     Excluded by later epochs that start as slowly, and a batch that was ready before.
     """
     waits_ns, rest_ns, steps = first_waits(c.run), _rest_of_epoch_ns(c), c.run.steps
@@ -337,20 +337,14 @@ def slow_first_batch(c: Context) -> Finding | None:
     if UNKNOWN not in steps.request_ns:
         run_ns = int((steps.request_ns + taken_ns).max() - steps.request_ns.min())
     is_noticed = first_ns >= NOTICED_NS and first_ns >= LARGE * run_ns
+    cost, lost = None, c.gap.share("lost")
+    if rest_ns is not None and c.gap.epochs == 1:  # else others tell what later ones cost
+        cost = min(first_ns / max(first_ns + rest_ns, 1.0), c.gap.share("epoch starts"))
+        is_noticed = is_noticed or (lost >= LARGE and cost >= max(LARGE * lost, MATTERS))
     if rest_ns is None and not is_noticed:
         raise Skip("the length of an epoch is not known")
-    of_epoch, cost = "", None
-    if rest_ns is not None:
-        part, lost = first_ns / max(first_ns + rest_ns, 1.0), c.gap.share("lost")
-        if c.gap.epochs == 1:  # else those of later epochs are known, and others tell
-            cost = min(part, c.gap.share("epoch starts"))
-            is_noticed = is_noticed or (lost >= LARGE and cost >= max(LARGE * lost, MATTERS))
-        if part < LARGE and not is_noticed:
-            return None
-        if len(waits_ns) > 1 and first_ns < TWICE * waits_ns[1:].mean():
-            return None
-        batches = round(length_of_epochs(c.run) or 0)
-        of_epoch = f", and {share(part)} of a whole epoch of {batches:,} batches"
+    if not is_noticed or (len(waits_ns) > 1 and first_ns < TWICE * waits_ns[1:].mean()):
+        return None
     start, do = mean_start(c, first=True), list[Do]()
     if start is not None and start.begun_ns >= MOSTLY * start.wait_ns:
         do = _sending_less(c, first=True)
@@ -360,7 +354,7 @@ def slow_first_batch(c: Context) -> Finding | None:
         do = [Do(f"make {line.function} cheaper", "keep what it makes in a file", line.place)]
     return Finding(
         f"The first batch came after {duration(first_ns)}: {share(first_ns / max(run_ns, 1))} of "
-        f"this run{of_epoch}. That happens once, and matters in short runs.",
+        "this run. That happens once, and matters in short runs.",
         do or [Do("keep file lists and indexes in a file", because)],
         cost=cost,
     )
