@@ -197,7 +197,7 @@ def _ends(parts: Values) -> tuple[float, float]:
 def _rise(parts: Values, *, in_halves: bool = False) -> float:
     """By how much of their median the values of parts rise; 0 where it is too little, or chance.
 
-    What one jump fits better than a line is none. One that rises `in_halves` rises in both.
+    None is what one jump leaves half as much of unexplained as a line, or less. One that rises `in_halves` rises in both.
     """
     at = np.arange(PARTS)
     halves = [at < PARTS / 2, at >= PARTS / 2] if in_halves else []
@@ -205,7 +205,7 @@ def _rise(parts: Values, *, in_halves: bool = False) -> float:
     if trend is None or not all(each and each.low and each.low > 0 for each in (trend, *trends)):
         return 0.0
     by_line, *by_jump = (np.corrcoef(fit, parts)[0, 1] for fit in (at, *np.tri(PARTS)[1:-1]))
-    if -min(by_jump) > by_line:
+    if 1 - min(by_jump) ** 2 < MOSTLY * (1 - by_line**2):
         return 0.0
     rise = trend.value * (PARTS - 1) / float(np.median(parts))
     return rise if rise >= TWICE * MATTERS else 0.0
