@@ -197,7 +197,8 @@ def _ends(parts: Values) -> tuple[float, float]:
 def _rise(parts: Values, *, in_halves: bool = False) -> float:
     """By how much of their median the values of parts rise; 0 where it is too little, or chance.
 
-    None is what one jump leaves half as much of unexplained as a line, or less. One that rises `in_halves` rises in both.
+    It is none, too, where one jump leaves half of what a line does not explain, or less. One that
+    rises `in_halves` rises in both.
     """
     at = np.arange(PARTS)
     halves = [at < PARTS / 2, at >= PARTS / 2] if in_halves else []
@@ -406,7 +407,7 @@ def open_files(c: Context) -> Finding | None:
             continue
         is_read, seen_ns = True, float(np.ptp(table.time_ns))
         now, limit = float(table.open_files[-1]), float(table.open_files_limit.min())
-        more, slows = second.value * seen_ns / HOUR_NS, second.value < first.value / TWICE
+        more, slows = now - float(table.open_files[0]), second.value < first.value / TWICE
         if min(first.bounds[0], second.bounds[0]) <= 0 or slows or more < FEW * limit:
             continue
         left_ns = max((limit - now) / second.value, 0.0) * HOUR_NS

@@ -198,6 +198,9 @@ def test_files_that_are_never_closed() -> None:
         files = {"open_files": 11 + 3 * np.arange(200), "open_files_limit": limit}
         do = "close the files that samples are read from"
         assert told("open files", growing(**files)) == ((says, do) if says else ())
+    faster = 11 + np.concatenate([np.arange(100), 100 + 5 * np.arange(100)])
+    says, _ = told("open files", growing(open_files=faster, open_files_limit=1024))
+    assert "606 open files of the 1,024 that it may have, 595 more than" in says
 
 
 # Starts
