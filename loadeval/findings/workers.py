@@ -18,6 +18,7 @@ from loadeval.words import counted, duration, number, share
 
 TIMES = "times of real, ideal and loader-only batches"
 SIMULATED = "times of the stages inside the loader, and a simulation of it without this"
+OWN_PART = "torch.utils.data.get_worker_info() in __iter__: part id of num_workers"
 UNORDERED = Change({"in_order": False})
 WITHOUT_SLOW_SAMPLES = Change(costs={"slow samples": 1e9})
 """So many times as fast: they take as long as others."""
@@ -36,7 +37,9 @@ def more_workers(c: Context) -> list[Set | Do]:
     proposed = change.settings.get("num_workers")
     if proposed is None or name is None or proposed <= (c.loader.workers or 0):
         return []
-    do: list[Set | Do] = [Set(name, c.loader.workers, proposed, change=change)]
+    is_stream = c.loader.backend.startswith("torch.") and not c.loader.sampler
+    because = f"each has to serve its own part: {OWN_PART}" if is_stream else ""
+    do: list[Set | Do] = [Set(name, c.loader.workers, proposed, because, change)]
     kept = c.setting("persistent_workers")
     if kept and c.loader.persistent_workers is False and not c.loader.workers:
         do.append(Set(kept, False, True, "they start once, not in each epoch"))
@@ -339,11 +342,10 @@ def served_twice(c: Context) -> Finding | None:
     else:
         return None
     do = f"give each worker its own part of the samples: all come {workers} times"
-    because = "torch.utils.data.get_worker_info() in __iter__: part id of num_workers"
     return Finding(
         f"The first batches of all workers are the same: every sample comes {workers} times an "
         "epoch, which takes as many times as long.",
-        [Do(do, because, c.loader.made_at)],
+        [Do(do, OWN_PART, c.loader.made_at)],
         cost=1 - 1 / workers,
         ahead=True,
     )

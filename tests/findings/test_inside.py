@@ -203,6 +203,13 @@ def test_a_process_that_serves_all_workers(leaf: str, blocked: float, rule: str)
     assert told("one process serves all", asks_its_own) == ()
 
 
+@pytest.mark.parametrize(("sampler", "says"), [(None, True), ("Mine", False)])
+def test_more_workers_of_a_stream_serve_each_its_own_part(sampler: str | None, says: bool) -> None:
+    run = looked_into(fetch=200, loader={"sampler": sampler}, environment=FOUR)
+    (action,) = (each for each in diagnose(run).actions if each.setting == "num_workers")
+    assert ("serve its own part" in action.because) is says
+
+
 def test_an_action_has_what_changes_as_fields() -> None:
     """A setting, from what to what; or how many times as fast a part becomes."""
     run = looked_into(fetch=200, transforms={"Blur": 0.8}, environment=FOUR)
