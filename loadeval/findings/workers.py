@@ -144,7 +144,7 @@ def waiting(c: Context) -> Finding | None:  # noqa: PLR0911 - one for each case
     or that was not measured, by training that waits 5% of the time. It costs what other findings
     leave of the waiting and, where the loader is too slow and no CPU is free, of slower steps.
     Excluded by a loader that loads only while it is waited for; if it is fast enough alone, by any
-    finding of what training waits for.
+    finding of what training waits for, unless nobody looked into it and all waits are about equal.
     """
     if not c.loses or c.loads_on_request or not c.waiting:
         return None
@@ -164,6 +164,14 @@ def waiting(c: Context) -> Finding | None:  # noqa: PLR0911 - one for each case
         return _too_slow(c, required)
     if c.waiting < MATTERS:
         return None
+    if c.model is None and in_stalls(c) <= LARGE:
+        typical = duration(float(np.median(c.batches.wait_ns)))
+        says = (
+            "The loader alone is fast enough, but training waits about equally long for every "
+            f"batch, typically {typical}: each has a fixed cost, and the queue is not empty."
+        )
+        do = Do("send fewer and larger tensors, or fewer bytes", "a deeper prefetch does not help")
+        return Finding(says, [do], sure=False, cost=c.waiting)
     if c.explains_waiting:
         return None
     return Finding(f"{says}, though the loader alone is fast enough.", sure=False, cost=c.waiting)
