@@ -43,17 +43,16 @@ fastest, and all is as much as Python takes from the system at once."""
 class Growth(NamedTuple):
     """How the memory of `subject`, "process" or "workers", grows.
 
-    `bytes_per_hour` is None where it was not measured; `limit_bytes` is the total memory. `grows`
-    tells whether it does so beyond chance and by as much as matters, and `says` why not, or why it
-    was not measured. In `seen_ns` it has grown by `kept_bytes`, which is `of_batches`, a share, of
-    the bytes of the `batches` that were served meanwhile; `of_shared` of it is in shared memory.
+    `bytes_per_hour` is None where it was not measured. `grows` tells whether it does so beyond
+    chance and by as much as matters, and `says` why not, or why it was not measured. In `seen_ns`
+    it has grown by `kept_bytes`, which is `of_batches`, a share, of the bytes of the `batches` that
+    were served meanwhile; `of_shared` of it is in shared memory.
     """
 
     subject: str
     says: str
     grows: bool = False
     bytes_per_hour: Estimate | None = None
-    limit_bytes: int | None = None
     seen_ns: float = 0.0
     kept_bytes: float = 0.0
     batches: int = 0
@@ -107,7 +106,7 @@ def growth(run: Run, subject: str) -> Growth:  # noqa: C901 - one for each reaso
     in_shared = of_shared.value / second.value if of_shared and second.value else 0.0
     of_batches = kept_bytes / max(batch_bytes, 1.0)
     seen = (seen_ns, kept_bytes, len(served), of_batches, in_shared)
-    return Growth(subject, says, grows, second, limit_bytes, *seen)
+    return Growth(subject, says, grows, second, *seen)
 
 
 def trend(run: Run, table: Columns, used: Values) -> tuple[Estimate | None, Estimate | None, float]:
