@@ -35,25 +35,24 @@ fills the memory in an hour, or half of what the batches had. What workers share
 that it takes as long: their allocator keeps 0.45 GB of what it frees in the first seconds."""
 FEWEST_READINGS = 5
 """Of fewer nobody can tell growth from a start: memory is read after 0, 0.5, 1, 2 and 4 s."""
-LATEST, EVEN = 3, 0.5
+LATEST, EVEN, ARENA_BYTES = 3, 0.5, 1 << 20
 """Growth between so many of the last readings goes on, where the last is as large a share of the
-fastest."""
+fastest, and all is as much as Python takes from the system at once."""
 
 
 class Growth(NamedTuple):
     """How the memory of `subject`, "process" or "workers", grows.
 
-    `bytes_per_hour` is None where it was not measured; `limit_bytes` is the total memory. `grows`
-    tells whether it does so beyond chance and by as much as matters, and `says` why not, or why it
-    was not measured. In `seen_ns` it has grown by `kept_bytes`, which is `of_batches`, a share, of
-    the bytes of the `batches` that were served meanwhile; `of_shared` of it is in shared memory.
+    `bytes_per_hour` is None where it was not measured. `grows` tells whether it does so beyond
+    chance and by as much as matters, and `says` why not, or why it was not measured. In `seen_ns`
+    it has grown by `kept_bytes`, which is `of_batches`, a share, of the bytes of the `batches` that
+    were served meanwhile; `of_shared` of it is in shared memory.
     """
 
     subject: str
     says: str
     grows: bool = False
     bytes_per_hour: Estimate | None = None
-    limit_bytes: int | None = None
     seen_ns: float = 0.0
     kept_bytes: float = 0.0
     batches: int = 0
@@ -107,7 +106,7 @@ def growth(run: Run, subject: str) -> Growth:  # noqa: C901 - one for each reaso
     in_shared = of_shared.value / second.value if of_shared and second.value else 0.0
     of_batches = kept_bytes / max(batch_bytes, 1.0)
     seen = (seen_ns, kept_bytes, len(served), of_batches, in_shared)
-    return Growth(subject, says, grows, second, limit_bytes, *seen)
+    return Growth(subject, says, grows, second, *seen)
 
 
 def trend(run: Run, table: Columns, used: Values) -> tuple[Estimate | None, Estimate | None, float]:
@@ -194,7 +193,8 @@ def bytes_kept(run: Run) -> float | None:
         grown = (np.diff(held) / np.diff(read.batches))[-LATEST:]
         if len(held) < FEWEST_READINGS:
             return None
-        if grown.min() > 0 and grown[-1] >= EVEN * grown.max():
+        is_even = grown.min() > 0 and grown[-1] >= EVEN * grown.max()
+        if is_even and held[-1] - held[-1 - LATEST] >= ARENA_BYTES:
             kept += float(grown[-1])
     return kept / len(latest) if latest else None
 

@@ -114,12 +114,13 @@ def closed_steps(run: Run) -> Mask:
 def passed_over(run: Run) -> int | None:
     """How many batches were taken, and nothing done with them, before an optimizer's first step.
 
-    All of them where there was none so far. None is not known: nobody saw optimizers step.
+    All of them where there was none so far. None is not known: nobody saw optimizers step. Training
+    that begins with an epoch has not passed over the one before, which may tell a mean, for one.
     """
     times_ns = [event.time_ns for event in run.events if event.kind == OPTIMIZER]
-    if not times_ns:
-        return None
     steps, count = run.steps, len(run.steps)
+    if not times_ns or times_ns[0] > steps.request_ns[:1].max(initial=0):  # none was there before
+        return None
     step_ns = np.maximum(steps.step_ns, steps.gpu_step_ns)
     longest_ns = float(PASSED_NS)
     if len(times_ns) > 1 and count:
@@ -128,7 +129,7 @@ def passed_over(run: Run) -> int | None:
         longest_ns = PASSED_SHARE * float(later_ns.mean())
         # Several batches may be taken for one step, and all but one of them at once.
         at_once = np.diff(np.flatnonzero(later_ns >= longest_ns), prepend=-1)
-        if count < 2 * at_once.max(initial=1):
+        if count < 2 * at_once.max(initial=1) or steps.epoch[count - 1] != steps.epoch[count]:
             return 0
     is_short = np.median(step_ns[:count]) < longest_ns if count > 0 else False
     real = steps.take(slice(max(count, 0))).where(arm=ARMS.index("real"))

@@ -13,6 +13,10 @@ from loadeval.words import counted, duration, number, share
 SWITCH_INTERVAL_NS = 5_000_000
 """Python takes its lock from a thread after this, unless `sys.setswitchinterval` changed it."""
 TRAINING_THREAD = "training thread"
+FREE_CPUS = Do(
+    "free CPUs that other programs use",
+    "or measure again while nothing else runs, unless training always shares the machine",
+)
 
 
 @rule(
@@ -57,8 +61,7 @@ def contention(c: Context) -> Finding | None:
             f"CPU: torch.set_num_threads({fewer}) in the training process"
         )
         advice.insert(0, Do(f"try OMP_NUM_THREADS={fewer}", because))
-    facts = {"training and workers use, CPUs": c.cpus.used(), "training may use, CPUs": usable}
-    return Finding(f"{says}: {why}.", advice, facts, sure=not c.is_rank, cost=cost)
+    return Finding(f"{says}: {why}.", advice, sure=not c.is_rank, cost=cost)
 
 
 def with_all_cpus(c: Context) -> Change:
@@ -166,7 +169,7 @@ def oversubscription(c: Context) -> Finding | None:
 
 def _waiting_for_cpus(c: Context, part: float) -> Finding | None:
     """What is said of workers that wait for a CPU for this part of their work."""
-    workers, usable, others, cost = c.loader.workers or 0, c.cpus.usable, c.cpus.competing, None
+    workers, usable, cost = c.loader.workers or 0, c.cpus.usable, None
     pickle = c.stages.share_of("pickle")  # in a thread that each worker has
     beside_ns = (c.stages.other_cpu_ns or 0.0) - (pickle.work_ns if pickle else 0.0)
     # With OMP_NUM_THREADS=1, what does not read it must compute as much as the fetching thread.
@@ -174,9 +177,8 @@ def _waiting_for_cpus(c: Context, part: float) -> Finding | None:
     if workers and beside_ns >= least * (c.stages.cpu_ns or 0.0) > 0:
         because = "torch.set_num_threads(1), cv2.setNumThreads(0), TOKENIZERS_PARALLELISM=false"
         do: Set | Do = Do("try OMP_NUM_THREADS=1: let each worker compute in one thread", because)
-    elif others >= MANY_CPUS:
-        because = f"they use {number(others)}; or measure again while nothing else runs"
-        do = Do("free CPUs that other programs use", because)
+    elif c.cpus.competing >= MANY_CPUS:
+        do = FREE_CPUS
     elif (idle := c.cpus.workers["ideal"] or 0.0) >= MANY_CPUS:
         because = f"they use {number(idle)} CPUs while nothing is loaded"
         do = Do("free CPUs that other processes of this program use", because)

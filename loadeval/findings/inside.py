@@ -28,7 +28,7 @@ from loadeval.findings import (
 from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
 from loadeval.findings.remedies import SlowFormat, remedy_of, slow_format
 from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
-from loadeval.inside.code import FUTEX, PIPE
+from loadeval.inside.code import FUTEX, asks_by_pipe
 from loadeval.inside.lanes import loaded
 from loadeval.inside.stages import CodeLine, LibraryCall, TransformTime, mean_known
 from loadeval.model.changes import Change
@@ -91,7 +91,7 @@ def computes(c: Context) -> bool:
 def asks_a_process(c: Context) -> CodeLine | None:
     """The line that asks another process by a pipe, and takes so much that it is named for it."""
     line = c.stages.line if waits_for_workers(c) and not collates(c) else None
-    return line if line and line.share >= DOMINATES and PIPE.match(line.leaf) else None
+    return line if line and line.share >= DOMINATES and asks_by_pipe(c.stages, line) else None
 
 
 def part_of(c: Context) -> TransformTime | None:
@@ -110,7 +110,7 @@ def part_of(c: Context) -> TransformTime | None:
 def format_of(c: Context) -> SlowFormat | None:
     """The form of the data that makes it slow to read; None where none does."""
     form = slow_format(c.stages, mean_known(c.batches.nbytes))
-    return None if form and "opened" in form.form and c.opens_no_file else form
+    return None if form and "opened" in form.remedy.form and c.opens_no_file else form
 
 
 def tokenising_of(c: Context) -> tuple[float, str]:
@@ -251,7 +251,7 @@ def data_format(c: Context) -> Finding | None:
         raise Skip("no calls of library functions were recorded")
     if form is None or part_of(c) or not computes(c):
         return None
-    says = f"{share(form.share)} of loading a batch is spent in {form.name}: {form.form}."
+    says = f"{share(form.share)} of loading a batch is spent in {form.name}: {form.remedy.form}."
     if form.amplification is not None and form.amplification >= MUCH_READ:
         says = (
             f"Loading reads {size(c.stages.read_bytes or 0.0)} for a batch, "
@@ -315,16 +315,17 @@ def thrown_away(c: Context) -> Finding | None:
 
     Shown by a function that returned something of each sample of a batch, and more of the kind that
     no sample of it has.
+    Excluded by a sampler: one sample may then be made of several, as by CutMix.
     """
     counted = c.run.stages.take(c.run.stages.made > 0)
     if not len(counted):
         raise Skip("which functions make the samples was not seen")
     thrown, workers, line = thrown_of(c), c.loader.workers or 0, c.stages.line
-    if not c.loses or thrown < MATTERS:
+    if not c.loses or thrown < MATTERS or c.loader.sampler:
         return None
     do, because = "choose samples before they are made", "by their index, name or raw bytes"
     times, each = 1 / max(1 - thrown, FEW), ""
-    if c.loader.sampler is None and (counted.made == workers * counted.samples).all():
+    if (counted.made == workers * counted.samples).all():
         do = "divide samples among the workers before they are made"
         because = "itertools.islice(raw, id, None, num_workers), of what is not decoded yet"
         each = f", as many as there are workers: each makes all, and keeps one in {workers}"

@@ -17,46 +17,33 @@ from loadeval.inside.stages import CodeLine, LibraryCall, Stages
 class Remedy(NamedTuple):
     """What to do about `functions`, a pattern of their full names, and why, or how.
 
-    `form` is what they tell of the data, "" where nothing. One that `reads_more` is for loading
-    that reads more than MUCH_READ times what it hands out.
+    `form` is what they tell of the data, "" where nothing.
     """
 
     functions: str
     do: str
     because: str
     form: str = ""
-    reads_more: bool = False
 
 
 AMPLIFIED = Remedy(
     "",
     "read only what is used",
-    "split large files, map them, seek by an index, or keep what was read for the next samples",
+    "split large files, map them (torch.load(path, mmap=True)), seek by an index, keep what was "
+    "read for the next samples; torch.save saves all that a view is part of: save view.clone()",
     "far more is read than used",
-    reads_more=True,
 )
 REMEDIES = (
     Remedy(
-        r"(tarfile|gzip|bz2|lzma|_compression)\..+",
+        r"tarfile\.(?!open|TarFile\.(\w*open|__init__)).+",
         "read members as they come, or unpack the archive once",
-        (
-            "going back in a compressed stream unpacks it again from its start: read a member's "
-            "bytes before they go into a shuffle buffer, or store a plain .tar"
-        ),
-        "a compressed stream is read out of order",
-        reads_more=True,
-    ),
-    Remedy(
-        r"torch\.(serialization\..*)?load",
-        "save clones of the views: torch.save(view.clone())",
-        "a view is saved with all of the tensor that it is a part of",
-        "tensors are saved with more than is used",
-        reads_more=True,
+        "going back in a compressed one unpacks it again from its start: read a member's bytes "
+        "before they go into a shuffle buffer, or store a plain .tar",
+        "members of an archive are read",
     ),
     Remedy(
         r"numpy\.lib\.\w*npyio\w*\.(NpzFile\.)?__getitem__|(zlib|gzip|bz2|lzma|_compression)\..+"
-        r"|zipfile\b.*\.(ZipExtFile\..+|ZipFile\.(read|open))"
-        r"|tarfile\.(?!open|TarFile\.(\w*open|__init__)).+",
+        r"|zipfile\b.*\.(ZipExtFile\..+|ZipFile\.(read|open))",
         "store arrays uncompressed, mapped",
         "as .npy files that np.load(path, mmap_mode='r') maps, or by a fast codec (zstd, lz4)",
         "a compressed archive is unpacked",
@@ -151,23 +138,10 @@ class SlowFormat:
     share: float
     amplification: float | None
 
-    @property
-    def form(self) -> str:
-        """What the data is like."""
-        return self.remedy.form
 
-
-def remedy_for(function: str, amplification: float | None = None) -> Remedy | None:
-    """What is known of a function; `amplification` is how many bytes are read for one used."""
-    reads_more = amplification is not None and amplification >= MUCH_READ
-    return next(
-        (
-            each
-            for each in REMEDIES
-            if each.reads_more <= reads_more and re.fullmatch(each.functions, function)
-        ),
-        None,
-    )
+def remedy_for(function: str) -> Remedy | None:
+    """What is known of a function."""
+    return next((each for each in REMEDIES if re.fullmatch(each.functions, function)), None)
 
 
 def remedy_of(line: CodeLine, inside: Stages) -> Remedy | None:
@@ -186,7 +160,7 @@ def slow_format(stages: Stages, batch_bytes: float | None) -> SlowFormat | None:
     amplification = read / batch_bytes if read is not None and batch_bytes else None
     calls = defaultdict[Remedy, list[LibraryCall]](list)
     for call in stages.calls:
-        remedy = remedy_for(call.function, amplification)
+        remedy = remedy_for(call.function)
         if remedy is not None and remedy.form:
             calls[remedy].append(call)
     shares = {remedy: sum(call.share for call in of_form) for remedy, of_form in calls.items()}

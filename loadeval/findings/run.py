@@ -37,7 +37,7 @@ from loadeval.findings import (
     TWICE,
     WORTH,
 )
-from loadeval.findings.cpus import oversubscription
+from loadeval.findings.cpus import FREE_CPUS
 from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Skip, diagnose, rule
 from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
 from loadeval.inside.step import (
@@ -47,10 +47,10 @@ from loadeval.inside.step import (
     first_and_last_ns,
     looks_at_steps,
 )
-from loadeval.words import counted, duration, number, share, size, span
+from loadeval.words import duration, number, share, size, span
 
 SLOW_BATCHES = "find what slows a few batches"
-FEW_BATCHES = "large files, a shard boundary, a cold cache"
+FEW_BATCHES = "large files, a shard boundary, a cold cache, retries"
 """Why a few batches are slow."""
 
 
@@ -76,11 +76,10 @@ def stalls(c: Context) -> Finding | None:
     longest_ns = -np.sort(-stalled_ns)  # those that hardly matter are left out
     longest_ns = longest_ns[: 1 + (longest_ns.cumsum() < (1 - FEW) * stalled_ns.sum()).sum()]
     of_time = float(longest_ns.sum() / iteration_ns.sum())
-    because = f"{FEW_BATCHES}, retries"
-    look = Do(SLOW_BATCHES, because)
+    look = Do(SLOW_BATCHES, FEW_BATCHES)
     line = c.stages.line if c.model is not None else None
     if line is not None and line.share >= DOMINATES:
-        because = f"workers are seen there {share(line.share)} of loading; {because}"
+        because = f"workers are seen there {share(line.share)} of loading; {FEW_BATCHES}"
         look = Do(f"find what {line.function} does for a few batches", because, line.place)
     return Finding(
         f"{len(longest_ns):,} of {len(wait_ns):,} batches cause "
@@ -113,17 +112,14 @@ def outliers(c: Context) -> Finding | None:
     cost = float(beyond_ns.sum()) / max(float(iteration_ns.sum()), 1.0)
     if cost < TRIFLE:
         return None
-    because = "a checkpoint, a validation, Python's garbage collection, another program"
-    kinds = [
-        (waits, "wait was long", "waits were long", Do(SLOW_BATCHES, FEW_BATCHES)),
-        (~waits, "step was slow", "steps were slow", Do("find what slows a few steps", because)),
-    ]
-    kinds = [kind for kind in kinds if kind[0].any()]
-    parts = " and ".join(counted(int(of.sum()), one, many) for of, one, many, _ in kinds)
+    do = Do(SLOW_BATCHES, FEW_BATCHES)
+    if waits.mean() < MOSTLY:
+        because = "a checkpoint, a validation, Python's garbage collection, another program"
+        do = Do("find what slows a few steps", because)
     return Finding(
-        f"{len(rows):,} of {len(c.rows):,} batches took over twice the median: {parts}. That costs "
-        f"{share(cost)} of the training time.",
-        [do for *_, do in sorted(kinds, key=lambda kind: -kind[0].sum())] if cost >= WORTH else [],
+        f"{len(rows):,} of {len(c.rows):,} batches took over twice the median, "
+        f"{waits.sum():,} of them in waiting. That costs {share(cost)} of the training time.",
+        [do] if cost >= WORTH else [],
     )
 
 
@@ -138,7 +134,8 @@ def growing_step(c: Context) -> Finding | None:
     Shown by means of twenty parts of the steps that rise by 10% in all, beyond chance, and a line
     that has half of that or more, beyond chance, where all others do not; or by means that rise in
     both halves too.
-    Excluded by batches that grow as the steps do, and by waits that grow by half as much.
+    Excluded by batches that grow as the steps do, by waits that grow by half as much, and by steps
+    that are longer from some batch on, as where layers are unfrozen.
     """
     c.needs(2 * PARTS)
     along, steps, rise = rising_steps(c.run)
@@ -165,7 +162,8 @@ def growing_step(c: Context) -> Finding | None:
         do = Do(f"let {name} go over what is new alone, or call it less often", because, place)
     longer_ns = rise * float(np.median(steps)) / 2  # in the mean step than in the first
     whole_ns = float((c.batches.wait_ns + c.batches.step_ns).mean())
-    return Finding(says, [do], cost=longer_ns / whole_ns)
+    # A rank's step is longer, too, where those of others wait.
+    return Finding(says, [do], sure=not c.is_rank, cost=longer_ns / whole_ns)
 
 
 ALONG: tuple[Along, ...] = ("run", "epoch")
@@ -199,12 +197,16 @@ def _ends(parts: Values) -> tuple[float, float]:
 def _rise(parts: Values, *, in_halves: bool = False) -> float:
     """By how much of their median the values of parts rise; 0 where it is too little, or chance.
 
-    One that rises `in_halves` rises in both of them: one step, wherever it is, does not.
+    It is none, too, where one jump leaves half of what a line does not explain, or less. One that
+    rises `in_halves` rises in both.
     """
     at = np.arange(PARTS)
     halves = [at < PARTS / 2, at >= PARTS / 2] if in_halves else []
     trend, *trends = (slope([(at[part], parts[part])]) for part in (at >= 0, *halves))
     if trend is None or not all(each and each.low and each.low > 0 for each in (trend, *trends)):
+        return 0.0
+    by_line, *by_jump = (np.corrcoef(fit, parts)[0, 1] for fit in (at, *np.tri(PARTS)[1:-1]))
+    if 1 - min(by_jump) ** 2 < MOSTLY * (1 - by_line**2):
         return 0.0
     rise = trend.value * (PARTS - 1) / float(np.median(parts))
     return rise if rise >= TWICE * MATTERS else 0.0
@@ -262,7 +264,8 @@ def drift(c: Context) -> Finding | None:
     part = abs(change.value) / max(float(total_ns.mean()), 1.0)
     if change.low is None or change.low <= 0 <= change.bounds[1] or part < MATTERS:
         return None
-    slower, do = "slower", Do("look for other work on the machine, heat and growing memory")
+    because = "other work on the machine, heat, growing memory, layers that were unfrozen"
+    slower, do = "slower", Do("look for what began meanwhile", because)
     if change.value <= 0:
         because = "a page cache that fills reads faster"
         slower, do = "faster", Do("run an epoch before the one that you measure", because)
@@ -270,7 +273,6 @@ def drift(c: Context) -> Finding | None:
         f"The second half of the run was {share(part)} {slower} than the first: figures of the "
         "whole run average the two.",
         [do],
-        {"iteration in the first half, ns": first, "in the second half, ns": second},
     )
 
 
@@ -287,13 +289,17 @@ def not_representative(c: Context) -> Finding | None:
     if c.ideal is None:
         raise Skip("no batches were replayed")
     facts = dict[str, float]()
-    for says, column in (("place in the epoch", "batch"), ("size in bytes", "nbytes")):
-        for run in (c.run,) if column == "batch" else (c.run, c.ideal):
-            steps = run.steps.take(steady(run) & (run.steps[column] != UNKNOWN))
-            rho = spearman(steps.step_ns, steps[column])
-            errors = abs(rho) * math.sqrt(max(len(steps) - 1, 0))
-            if abs(rho) >= MOSTLY and errors >= SIGNIFICANT:
-                facts[f"rank correlation with {says}"] = rho
+    sized = "size in bytes", "nbytes"
+    for run, says, column in (
+        (c.run, "place in the epoch", "batch"),
+        (c.run, *sized),
+        (c.ideal, *sized),
+    ):
+        steps = run.steps.take(steady(run) & (run.steps[column] != UNKNOWN))
+        rho = spearman(steps.step_ns, steps[column])
+        errors = abs(rho) * math.sqrt(max(len(steps) - 1, 0))
+        if abs(rho) >= MOSTLY and errors >= SIGNIFICANT:
+            facts[f"rank correlation with {says}"] = rho
     if not facts:
         return None
     return Finding(
@@ -313,10 +319,11 @@ def process_memory(c: Context) -> Finding | None:
     Excluded by a rise in one half alone, as it may be chance, growth that becomes slower, and pages
     of mapped files, which the system may drop.
     """
-    grown = growth(c.run, "process")
     because = "losses or outputs that are kept: detach() or item() first"
-    do = Do("find what training keeps", because)
-    return _growing(c, grown, "The training process keeps", LET_GO if _keeps_batches(grown) else do)
+    if not c.loader.workers:
+        because += "; or samples that the dataset keeps, which have to fit"
+    do = LET_GO if _keeps_batches(c) else Do("find what training keeps", because)
+    return _growing(c, growth(c.run, "process"), "The training process keeps", do)
 
 
 LET_GO = Do(
@@ -326,8 +333,9 @@ LET_GO = Do(
 )
 
 
-def _keeps_batches(grown: Growth) -> bool:
-    return grown.grows and abs(grown.of_batches - 1) < LARGE
+def _keeps_batches(c: Context) -> bool:
+    grown = growth(c.run, "process")  # without workers it may be what the dataset keeps
+    return bool(c.loader.workers) and grown.grows and abs(grown.of_batches - 1) < LARGE
 
 
 @rule("worker memory", source="memory of each worker, or the Theil-Sen slope of that of all")
@@ -355,20 +363,18 @@ def worker_memory(c: Context) -> Finding | None:
 
 
 def _growing(c: Context, grown: Growth, who: str, do: Do) -> Finding | None:
-    rate, limit = grown.bytes_per_hour, grown.limit_bytes
-    if rate is None or limit is None:
+    if grown.bytes_per_hour is None:
         raise Skip(grown.says)
     if not grown.grows:
         return None
     says = f"{who} more and more: {size(grown.kept_bytes)} in {span(grown.seen_ns)}"
     if grown.of_shared >= MOSTLY:
         says += ", in shared memory, in which tensors come from workers"
-    if _keeps_batches(grown):
+    if grown.subject == "process" and _keeps_batches(c):
         says += ". That is as much as its batches hold: all of them are still alive"
     batches = max(grown.batches, 1)
     full, left_ns = _full(c, grown.kept_bytes / batches, grown.seen_ns / batches)
-    facts = {"an hour, bytes": rate, "in all, bytes": limit}
-    return Finding(f"{says}.{full}", [do], facts, ahead=left_ns <= HOUR_NS)
+    return Finding(f"{says}.{full}", [do], ahead=left_ns <= HOUR_NS)
 
 
 def _full(c: Context, batch_bytes: float, batch_ns: float) -> tuple[str, float]:
@@ -389,7 +395,7 @@ def open_files(c: Context) -> Finding | None:
     Shown by descriptors that become more in both halves of the run, by 10% of their limit.
     Excluded by a rise in one half alone, and one that becomes slower.
     """
-    is_read, keeps = False, _keeps_batches(growth(c.run, "process"))
+    is_read, keeps = False, _keeps_batches(c)
     closing = Do("close the files that samples are read from", "or keep one open for each file")
     for subject, whose in (("process", "The training process"), ("workers", "A worker")):
         table = c.run.readings.get(("host", subject), Columns({}))
@@ -401,7 +407,7 @@ def open_files(c: Context) -> Finding | None:
             continue
         is_read, seen_ns = True, float(np.ptp(table.time_ns))
         now, limit = float(table.open_files[-1]), float(table.open_files_limit.min())
-        more, slows = second.value * seen_ns / HOUR_NS, second.value < first.value / TWICE
+        more, slows = now - float(table.open_files[0]), second.value < first.value / TWICE
         if min(first.bounds[0], second.bounds[0]) <= 0 or slows or more < FEW * limit:
             continue
         left_ns = max((limit - now) / second.value, 0.0) * HOUR_NS
@@ -450,7 +456,8 @@ def batches_passed_over(c: Context) -> Finding | None:
 
     Shown by batches before the first step of an optimizer, which training lets go in a twentieth of
     a later step, and waits 5% of the run for; before there is any, in under a millisecond.
-    Excluded by as many of these later on, as where several batches are taken for one step.
+    Excluded by as many of these later on, as where several batches are taken for one step, and by
+    training that begins with the next epoch.
     """
     count, steps = passed_over(c.run), c.run.steps
     if count is None:
@@ -488,13 +495,10 @@ def shared_machine(c: Context) -> Finding | None:
         raise Skip("the machine's CPU time was not read during measured batches")
     if max(used) < MANY_CPUS:
         return None
-    crowded = c.found(oversubscription)
-    says_so = crowded is not None and any("other programs" in do.says for do in crowded.do)
-    do = Do("measure again while nothing else runs", "unless training always shares the machine")
     return Finding(
         f"Other programs used up to {number(max(used))} CPUs during this run: results may change "
         "with what else runs.",
-        [] if says_so else [do],
+        [FREE_CPUS],
     )
 
 
@@ -520,21 +524,13 @@ def slow_validation(c: Context) -> Finding | None:
         return None
     own, workers = validation.loader, c.loader.workers
     do = Do("make loading for validation cheaper, or validate less often", where=own.made_at)
-    for finding in reversed(diagnose(validation).findings):
-        for told in finding.do[:1]:
-            if isinstance(told, Do) and told.where:
-                do = Do(f"{told.says}, for validation", told.because, told.where)
+    told = (each for finding in diagnose(validation).findings for each in finding.do[:1])
+    for each in told:
+        if isinstance(each, Do) and each.where:
+            do = Do(f"{each.says}, for validation", each.because, each.where)
+            break
     if workers and own.workers == 0:
-        says = f"{c.setting('num_workers') or 'workers'} 0 -> {workers} for validation"
-        do = Do(says, "as training has", own.made_at)
-    settings = ("workers", "prefetch_depth", "persistent_workers", "pinned")
-    return Finding(
-        f"Of this run {share(part)} is waiting for batches of validation.",
-        [do],
-        {
-            name.replace("_", " "): f"{theirs} in validation, {ours} in training"
-            for name in settings
-            if (theirs := getattr(own, name)) != (ours := getattr(c.loader, name))
-        },
-        cost=part,
-    )
+        more = f"{c.setting('num_workers') or 'workers'} 0 -> {workers} for validation"
+        do = Do(more, "as training has", own.made_at)
+    says = f"Of this run {share(part)} is waiting for batches of validation."
+    return Finding(says, [do], cost=part)

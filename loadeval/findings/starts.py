@@ -31,7 +31,7 @@ OF_SAMPLER = {
     **dict.fromkeys(("RandomSampler", "DistributedSampler"), ("make indices in parts", IN_PARTS)),
 }
 """What samplers of torch's had better do; others are the user's."""
-BEGINS = "opening files, listing shards, filling a shuffle buffer"
+BEGINS = "opening files, listing shards, larger samples, filling a shuffle buffer"
 LIVE_ON = Change({"persistent_workers": True})
 
 
@@ -144,7 +144,6 @@ def epoch_boundaries(c: Context) -> Finding | None:
     return Finding(
         f"Each epoch starts with a wait of {duration(mean_ns)}, {share(cost)} of its time.",
         do,
-        {"start of a later epoch, ns": mean_ns, "rest of an epoch, ns": _rest_of_epoch_ns(c)},
         sure=sure,
         cost=cost,
     )
@@ -217,17 +216,20 @@ def first_batch(c: Context) -> Finding | None:
     (line, _), usual, longer_ns = seen_at(c.run, "start"), c.stages.line, found[2].first_ns
     does = f"is then mostly in {line.name}" if line else "fills a shuffle buffer, or opens files"
     place, half = line.place if line else None, sooner(c, longer_ns / TWICE)
-    do: list[Set | Do] = []
-    if c.loader.sampler:  # a stream begins anew
-        do = live_on(c, "workers keep what they have opened or listed")
-    if not do and line and (usual is None or usual.function != line.function):
+    do: list[Set | Do] = [
+        Do("make the shuffle buffer half as large", "or fill it bit by bit", place, half)
+    ]
+    if line and (usual is None or usual.function != line.function):
         because = "what it makes may be kept in a file, or be made once, before workers start"
         do = [Do(f"make {line.function} twice as fast", because, place, half, TWICE)]
-    smaller = Do("make the shuffle buffer half as large", "or fill it bit by bit", place, half)
+    elif c.loader.sampler:
+        do = [Do("make the first batch of an epoch cheaper, or epochs longer", BEGINS, place)]
+    if c.loader.sampler:  # a stream begins anew
+        do = live_on(c, "workers keep what they have opened or listed") or do
     return Finding(
         f"In each epoch a worker takes {duration(longer_ns)} longer for its first batch than for "
         f"others: {c.loader.dataset or 'the dataset'} {does}.",
-        do or [smaller],
+        do,
         cost=found[1],
     )
 
@@ -323,8 +325,8 @@ def recreated(c: Context) -> Finding | None:
 def slow_first_batch(c: Context) -> Finding | None:
     """The first batch of all is long in coming, and that of each later epoch is not.
 
-    Shown by a first wait of a fifth of the epoch, or of a second and a fifth of the run; and of a
-    single epoch that makes up a fifth of what is lost.
+    Shown by a first wait of a second and a fifth of the run; and of a single epoch that makes up a
+    fifth of what is lost.
     Excluded by later epochs that start as slowly, and a batch that was ready before.
     """
     waits_ns, rest_ns, steps = first_waits(c.run), _rest_of_epoch_ns(c), c.run.steps
@@ -335,21 +337,14 @@ def slow_first_batch(c: Context) -> Finding | None:
     if UNKNOWN not in steps.request_ns:
         run_ns = int((steps.request_ns + taken_ns).max() - steps.request_ns.min())
     is_noticed = first_ns >= NOTICED_NS and first_ns >= LARGE * run_ns
+    cost, lost = None, c.gap.share("lost")
+    if rest_ns is not None and c.gap.epochs == 1:  # else others tell what later ones cost
+        cost = min(first_ns / max(first_ns + rest_ns, 1.0), c.gap.share("epoch starts"))
+        is_noticed = is_noticed or (lost >= LARGE and cost >= max(LARGE * lost, MATTERS))
     if rest_ns is None and not is_noticed:
         raise Skip("the length of an epoch is not known")
-    of_epoch, cost = "", None
-    if rest_ns is not None:
-        part, lost = first_ns / max(first_ns + rest_ns, 1.0), c.gap.share("lost")
-        if c.gap.epochs == 1:  # else those of later epochs are known, and others tell
-            cost = min(part, c.gap.share("epoch starts"))
-            is_noticed = is_noticed or (lost >= LARGE and cost >= max(LARGE * lost, MATTERS))
-        if part < LARGE and not is_noticed:
-            return None
-        later = (epoch_boundaries, worker_start, first_batch, sampler_start)
-        if any(map(c.found, later)) and first_ns < TWICE * waits_ns[1:].mean():
-            return None
-        batches = round(length_of_epochs(c.run) or 0)
-        of_epoch = f", and {share(part)} of a whole epoch of {batches:,} batches"
+    if not is_noticed or (len(waits_ns) > 1 and first_ns < TWICE * waits_ns[1:].mean()):
+        return None
     start, do = mean_start(c, first=True), list[Do]()
     if start is not None and start.begun_ns >= MOSTLY * start.wait_ns:
         do = _sending_less(c, first=True)
@@ -359,7 +354,7 @@ def slow_first_batch(c: Context) -> Finding | None:
         do = [Do(f"make {line.function} cheaper", "keep what it makes in a file", line.place)]
     return Finding(
         f"The first batch came after {duration(first_ns)}: {share(first_ns / max(run_ns, 1))} of "
-        f"this run{of_epoch}. That happens once, and matters in short runs.",
+        "this run. That happens once, and matters in short runs.",
         do or [Do("keep file lists and indexes in a file", because)],
         cost=cost,
     )

@@ -18,6 +18,7 @@ from loadeval.words import counted, duration, number, share
 
 TIMES = "times of real, ideal and loader-only batches"
 SIMULATED = "times of the stages inside the loader, and a simulation of it without this"
+OWN_PART = "torch.utils.data.get_worker_info() in __iter__: part id of num_workers"
 UNORDERED = Change({"in_order": False})
 WITHOUT_SLOW_SAMPLES = Change(costs={"slow samples": 1e9})
 """So many times as fast: they take as long as others."""
@@ -36,7 +37,9 @@ def more_workers(c: Context) -> list[Set | Do]:
     proposed = change.settings.get("num_workers")
     if proposed is None or name is None or proposed <= (c.loader.workers or 0):
         return []
-    do: list[Set | Do] = [Set(name, c.loader.workers, proposed, change=change)]
+    is_stream = c.loader.backend.startswith("torch.") and not c.loader.sampler
+    because = f"each has to serve its own part: {OWN_PART}" if is_stream else ""
+    do: list[Set | Do] = [Set(name, c.loader.workers, proposed, because, change)]
     kept = c.setting("persistent_workers")
     if kept and c.loader.persistent_workers is False and not c.loader.workers:
         do.append(Set(kept, False, True, "they start once, not in each epoch"))
@@ -99,7 +102,6 @@ def zero_workers(c: Context) -> Finding | None:
         f"Nothing is loaded ahead: training waits {share(waited.value / real.value)} of its time, "
         "while each batch is loaded.",
         do,
-        {"wait for a batch, ns": waited, "iteration, ns": real},
         cost=c.waiting * (1 - in_stalls(c)) if c.is_log else None,
     )
 
@@ -121,12 +123,10 @@ def shallow_queue(c: Context) -> Finding | None:
         return None
     if c.loader.prefetch_depth is None:
         raise Skip("the loader's prefetch depth is not known")
-    line = c.stages.line if c.model is not None else None
     return Finding(
         f"The loader alone is fast enough, but its queue runs empty now and then: training waits "
         f"{share(c.waiting)} of its time.",
         deeper_queue(c),
-        {"of it in stalls, share": part, "workers are seen most in": line and line.name},
         sure=required.high is not None and required.high <= 1,
         cost=c.waiting * part,
     )
@@ -206,7 +206,6 @@ def _too_slow(c: Context, required: Estimate) -> Finding:
     return Finding(
         says,
         do,
-        {"loader alone, a batch, ns": c.gap.loader_only, "ideal iteration, ns": c.gap.ideal},
         sure=required.low is None or required.low > 1,
         cost=c.waiting + (c.contention if c.cpus.are_busy else 0.0),
     )
@@ -340,24 +339,22 @@ def served_twice(c: Context) -> Finding | None:
     workers = c.loader.workers or 0
     if workers <= 1 or c.loader.sampler:
         return None
-    known, times = c.run.stages.take(c.run.stages.fingerprint != UNKNOWN), 1.0
+    known = c.run.stages.take(c.run.stages.fingerprint != UNKNOWN)
     if not len(known):
         raise Skip("the content of batches is not known")
     for _, epoch in known.by("epoch"):
-        begins = [own.fingerprint.tolist() for _, own in epoch.by("worker")]
-        count = min(map(len, begins))
-        alike = {tuple(begin[:count]) for begin in begins}
-        if count > 1 and all(len({*begin}) == count for begin in alike):  # they are no constant
-            times = max(times, len(begins) / len(alike))
-    if times == 1:
+        begins = [tuple(own.fingerprint.tolist()) for _, own in epoch.by("worker")]
+        alike = {each[: min(map(len, begins))] for each in begins}
+        if len(begins) == workers and len(alike) == 1 < len({*alike.pop()}):  # they are no constant
+            break
+    else:
         return None
-    do = f"give each worker its own part of the samples: all come {times:g} times"
-    because = "torch.utils.data.get_worker_info() in __iter__: part id of num_workers"
+    do = f"give each worker its own part of the samples: all come {workers} times"
     return Finding(
-        f"The first batches of {'all' if times == workers else 'some'} workers are the same: every "
-        f"sample comes {times:g} times an epoch, which takes as many times as long.",
-        [Do(do, because, c.loader.made_at)],
-        cost=1 - 1 / times,
+        f"The first batches of all workers are the same: every sample comes {workers} times an "
+        "epoch, which takes as many times as long.",
+        [Do(do, OWN_PART, c.loader.made_at)],
+        cost=1 - 1 / workers,
         ahead=True,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from loadeval.inside.stages import Stages
+from loadeval.inside.stages import CodeLine, Stages
 
 FROM_DISK = 0.3
 """The disk blocks workers if at least this share of the bytes is read from it."""
@@ -43,13 +43,23 @@ def blockage(
         return "other"
     if blocked_in.startswith(LOCKS):
         return "lock"
-    if line is not None and PIPE.match(line.leaf):
+    if line is not None and asks_by_pipe(stages, line):
         return "server"
     # SQLite, for one, sleeps and tries again while another has its lock. Then what workers do
     # meanwhile adds up to the loader's time.
     active_ns = (1 - blocked) * (stages.fetch_ns + stages.collate_ns)
     is_serial = abs(active_ns - stages.total_ns) <= ONE_AT_A_TIME * stages.total_ns
     return "lock" if blocked_in.endswith(SLEEPS) and workers > 1 and is_serial else "other"
+
+
+def asks_by_pipe(stages: Stages, line: CodeLine) -> bool:
+    """Whether a line asks another process by a pipe; not by one that the program itself reads.
+
+    Each worker may have that with a process of its own.
+    """
+    called = {call.function for call in stages.calls if call.place == line.place}
+    own = any(function.startswith("multiprocessing.connection.") for function in called)
+    return not own and PIPE.match(line.leaf) is not None
 
 
 def awaits_threads(stages: Stages) -> bool:

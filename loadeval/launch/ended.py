@@ -31,7 +31,8 @@ def note(folder: Path, error: BaseException) -> None:
         frames += [frame for frame, _ in traceback.walk_tb(each.__traceback__)]
         each = each.__cause__ or each.__context__
     for frame in frames:  # whatever error came first of the death of a worker
-        for worker in getattr(frame.f_locals.get("self"), "_workers", ()):
+        workers = getattr(frame.f_locals.get("self"), "_workers", ())
+        for worker in workers if isinstance(workers, list) else ():
             if (getattr(worker, "exitcode", 0) or 0) < 0:
                 died = signal.strsignal(-worker.exitcode)
                 texts.append(f"DataLoader worker (pid {worker.pid}) is killed by signal: {died}.")

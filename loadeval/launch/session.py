@@ -234,7 +234,8 @@ class Session:
             options["annotate"] = "nvtx"
         measured = MeasuredLoader(loader, mode, log, has_gradients=has_gradients, options=options)
         self.loaders.append(measured)
-        if has_gradients and "torch.optim.optimizer" in sys.modules:
+        optimizer = sys.modules.get("torch.optim.optimizer")
+        if has_gradients and optimizer is not None and _is_made(optimizer.Optimizer):
             measured.measurement.recorder.note(WATCHED, "optimizer")
         return measured
 
@@ -424,3 +425,8 @@ def _reference(value: Any) -> Callable[[], Any]:
         return weakref.ref(value)
     except TypeError:
         return lambda: value
+
+
+def _is_made(kind: Any) -> bool:
+    """Whether there was an optimizer of this class, or one below it: torch then hooks its step."""
+    return getattr(kind.step, "hooked", False) or any(map(_is_made, kind.__subclasses__()))

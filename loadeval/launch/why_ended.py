@@ -25,7 +25,7 @@ DIED = re.compile(r"DataLoader worker \(pid\(?s?\)? *([\d, ]+)\) is killed by si
 NO_SHARED_MEMORY = re.compile(
     r"by signal: Bus error|(/torch_|shared memory|shm_open).*No space left"
 )
-NO_MEMORY = re.compile(r"can't allocate memory|Cannot allocate memory|\bMemoryError\b")
+NO_MEMORY = re.compile(r"can't allocate memory|Cannot allocate memory|\b(_Array)?MemoryError\b")
 
 
 def why_ended(folder: Path, runs: Sequence[Run]) -> str:  # noqa: PLR0911 - one for each cause

@@ -57,7 +57,6 @@ ANEW = "it grows, but the workers restart before that matters"
 def test_growth_under_noise_is_found_with_its_interval() -> None:
     result = read(pss_bytes=line(120, 6 * GB) + noise(120, 0.02 * GB))
     assert (result.says, result.grows) == (GROWS, True)
-    assert result.limit_bytes == LIMIT
     estimate = result.bytes_per_hour
     assert estimate is not None
     assert 0 < (estimate.low or 0) < 6 * GB < (estimate.high or 0)
@@ -238,6 +237,7 @@ def test_workers_keep_so_much_of_each_batch_of_the_loader() -> None:
     [
         200 * MB * (1 - np.exp(-NUMBER / 10)),  # a cache that is full
         50 * MB * (NUMBER >= 24),  # once
+        2_000 * NUMBER,  # less than Python takes at once
     ],
 )
 def test_what_does_not_go_on_is_not_kept(kept: Any) -> None:

@@ -75,10 +75,9 @@ def test_nothing_is_to_be_opened_once_that_is_open(opened: int, rule: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("sampler", "made", "says", "do"),
+    ("made", "says", "do"),
     [
         (
-            None,
             8,
             (
                 "For each sample that is served 2 are made, as many as there are workers: each "
@@ -87,23 +86,24 @@ def test_nothing_is_to_be_opened_once_that_is_open(opened: int, rule: str) -> No
             "divide samples among the workers before they are made",
         ),
         (
-            "RandomSampler",
             12,
             "For each sample that is served 3 are made.",
             "choose samples before they are made",
         ),
     ],
 )
-def test_samples_thrown_away(sampler: str | None, made: int, says: str, do: str) -> None:
+def test_samples_thrown_away(made: int, says: str, do: str) -> None:
     """The function that makes them need be no faster, but called less often."""
     seen = {"data.py:31 Photos.read": 100}
-    given: dict[str, Any] = {"fetch": 100, "loader": {"sampler": sampler}}
+    given: dict[str, Any] = {"fetch": 100, "loader": {"sampler": None}}
     assert say("samples thrown away", seen, made=made, **given) == (says, do)
     assert say("slow fetch", seen, made=made, **given) == ()
     assert say("samples thrown away", seen, made=4, **given) == ()
     assert say("slow fetch", seen, made=4, **given)
     unseen = ("which functions make the samples was not seen",)
     assert say("samples thrown away", seen, **given) == unseen
+    given["loader"] = {"sampler": "RandomSampler"}  # parts of all may be served, as by CutMix
+    assert say("samples thrown away", seen, made=made, **given) == ()
 
 
 @pytest.mark.parametrize(
@@ -193,10 +193,21 @@ def test_a_process_that_serves_all_workers(leaf: str, blocked: float, rule: str)
     """More workers are not advised, as they are where storage is waited for."""
     running, waiting = f"data.py:1 f > {leaf}", "data.py:1 f > unix_stream_read_generic"
     seen = code({running: round(100 * (1 - blocked))}, {waiting: round(100 * blocked)})
-    diagnosis = diagnose(looked_into(fetch=100, blocked=blocked, seen=seen, environment=FOUR))
+    run = looked_into(fetch=100, blocked=blocked, seen=seen, environment=FOUR)
+    diagnosis = diagnose(run)
     found = {each.rule for each in diagnosis.findings}
     assert {"one process serves all", "storage latency", "slow fetch"} & found == {rule}
     assert ("num_workers" in str(diagnosis.actions)) is (rule == "storage latency")
+    own = {"data.py:1 f > multiprocessing.connection._ConnectionBase.recv": 100}
+    asks_its_own = replace(run, code=tuple(replace(each, calls=own) for each in seen))
+    assert told("one process serves all", asks_its_own) == ()
+
+
+@pytest.mark.parametrize(("sampler", "says"), [(None, True), ("Mine", False)])
+def test_more_workers_of_a_stream_serve_each_its_own_part(sampler: str | None, says: bool) -> None:
+    run = looked_into(fetch=200, loader={"sampler": sampler}, environment=FOUR)
+    (action,) = (each for each in diagnose(run).actions if each.setting == "num_workers")
+    assert ("serve its own part" in action.because) is says
 
 
 def test_an_action_has_what_changes_as_fields() -> None:

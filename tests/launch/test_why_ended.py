@@ -47,11 +47,28 @@ def run() -> Run:
         (RuntimeError(f"{WORKER}Segmentation fault. "), "123 died in compiled code (Segmentation"),
         (OSError(24, "Too many open files"), "too many files are open: ulimit -n is "),
         (MemoryError("[enforce fail] can't allocate memory"), "memory ran out, "),
+        (RuntimeError("_ArrayMemoryError: Unable to allocate 9 GiB"), "memory ran out, "),
     ],
 )
 def test_why_the_loader_ended_a_program(error: Exception, why: str, tmp_path: Path) -> None:
     note(tmp_path, error)
     assert why in why_ended(tmp_path, [run()])
+
+
+class Trainer:
+    """It calls its number of workers as torch calls its workers."""
+
+    _workers = 4
+
+    def train(self, error: Exception) -> None:
+        raise error
+
+
+def test_an_attribute_of_the_program_hides_no_cause(tmp_path: Path) -> None:
+    with pytest.raises(MemoryError) as raised:
+        Trainer().train(MemoryError("can't allocate memory"))
+    note(tmp_path, raised.value)
+    assert "memory ran out" in why_ended(tmp_path, [])
 
 
 @pytest.mark.parametrize(
