@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from loadeval import Backend, RunLogError, UsageError, compare_backends, read_run
+from loadeval import Backend, UsageError, compare_backends, read_run
 from loadeval.data.columns import Columns
 from loadeval.report.report import Report, report_of_runs
 from loadeval.testing import FakeClock, ScriptedLoader
@@ -171,9 +171,6 @@ def test_logs_make_the_same_comparison_again(scripted: Scripted, tmp_path: Path)
     again = report_of_runs([read_run(tmp_path / "logs" / f"{name}.jsonl") for name in backends])
     assert str(again) == str(result)
     assert again.as_json()["differences"] == result.as_json()["differences"]
-    with pytest.raises(RunLogError, match="exists"):
-        scripted.compare(backends, log_dir=tmp_path / "logs")
-    scripted.compare(backends, log_dir=tmp_path / "logs", overwrite=True)
 
 
 @pytest.mark.parametrize(
