@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
-import numpy as np
-
-from loadeval.data.columns import UNKNOWN
 from loadeval.estimate.memory import copies, last_read
 from loadeval.estimate.steady import length_of_epochs
 from loadeval.findings import (
@@ -16,7 +13,6 @@ from loadeval.findings import (
     DOMINATES,
     FEW,
     FEW_TENSORS_BYTES,
-    FEWEST_BATCHES,
     LARGE,
     MATTERS,
     MOSTLY,
@@ -29,10 +25,9 @@ from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
 from loadeval.findings.remedies import SlowFormat, remedy_of, slow_format
 from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
 from loadeval.inside.code import FUTEX, asks_by_pipe
-from loadeval.inside.lanes import loaded
 from loadeval.inside.stages import CodeLine, LibraryCall, TransformTime, mean_known
 from loadeval.model.changes import Change
-from loadeval.model.costs import HAND_OVER_NS, TINY, in_share, work_of
+from loadeval.model.costs import TINY, in_share, work_of
 from loadeval.words import duration, number, share, size
 
 TOKENISER = re.compile("tokeni[sz]", re.IGNORECASE)
@@ -53,7 +48,7 @@ def shorter(times: float, *names: str) -> Change:
 
 def without(*names: str) -> Change:
     """Nothing of these costs."""
-    return shorter(np.inf, *names)
+    return Change(costs=lambda costs: costs.replace(**dict.fromkeys(names, 0 * costs.step_ns)))
 
 
 def less(part: float | Part | None) -> Change:
@@ -417,7 +412,7 @@ def tokenising(c: Context) -> Finding | None:
     )
 
 
-@rule("transfer", source=SIMULATED, undo=lambda _: without("pickle_ns", "receive_ns"))
+@rule("transfer", source=SIMULATED, undo=lambda _: without("pickle_ns", "receive_ns", "lock_ns"))
 def transfer(c: Context) -> Finding | None:
     """Passing a batch from its worker to the training process takes long.
 
@@ -428,25 +423,24 @@ def transfer(c: Context) -> Finding | None:
     transfer_ns = work_ns.get("pickle", 0.0) + receive_ns
     if not c.loses or c.charged("pickle", "receive") < LARGE or transfer_ns < TRANSFER_NS:
         return None
-    pickled, idle_ns = c.stages.pickled_bytes or 0.0, _from_idle_ns(c)
+    pickled, lock_ns = c.stages.pickled_bytes or 0.0, 0.0
+    if c.model is not None and c.model.costs.lock_ns.any():
+        lock_ns = receive_ns - float(c.model.costs.receive_ns.mean())
     says = f"Passing a batch from its worker to training takes {duration(transfer_ns)}"
     change = shorter(TWICE, "pickle_ns", "receive_ns")
     if pickled / PIPE_BYTES_PER_NS >= MOSTLY * transfer_ns:
         says += f": {size(pickled)} of it go through a pipe, as all that is not a tensor does."
         do = "return tensors from the workers, not arrays"
         because = "torch.from_numpy in collate_fn: they go through shared memory"
-        change = without("pickle_ns", "receive_ns")
-    elif idle_ns is not None and receive_ns - idle_ns >= MOSTLY * transfer_ns:
+        change = without("pickle_ns", "receive_ns", "lock_ns")
+    elif lock_ns >= MOSTLY * transfer_ns:
         says += (
             ": most of it is waiting for Python's lock (the GIL) in the worker, which keeps it "
             "while it loads the next batch."
         )
         do = "call torch.multiprocessing.set_sharing_strategy('file_system')"
         because = "at the start of the script: tensors are then passed by name"
-        own_ns = idle_ns
-        change = Change(
-            costs=lambda costs: costs.replace(receive_ns=np.minimum(costs.receive_ns, own_ns))
-        )
+        change = without("lock_ns")
     elif pickled < FEW_TENSORS_BYTES:
         says += ": handing tensors from one process to another takes time for each, however small."
         do = "use larger batches"
@@ -459,33 +453,6 @@ def transfer(c: Context) -> Finding | None:
         none = Change({"num_workers": 0})
         advice.append(Set(name, c.loader.workers, 0, "no batch is passed then", none))
     return Finding(says, advice)
-
-
-def _from_idle_ns(c: Context) -> float | None:
-    """What receiving takes from an idle worker, where that waits for the lock of a busy one.
-
-    It does where it mostly lasts until the worker is done, or is more than twice as long as from an
-    idle one. None where it does not.
-    """
-    batches = loaded(c.run)
-    batches = batches.take((batches.worker != UNKNOWN) & (batches.receive_ns != UNKNOWN))
-    took, left = [np.empty(0)], [np.empty(0)]  # how long the worker then was busy
-    for _, own in batches.by("worker"):
-        began_ns = own.received_ns - own.receive_ns
-        at = np.searchsorted(own.collated_ns, began_ns, side="right").clip(max=len(own) - 1)
-        is_at_one = own.fetch_start_ns[at] < own.received_ns
-        took.append(own.receive_ns)
-        left.append(np.where(is_at_one, own.collated_ns[at] - began_ns, 0).clip(0))
-    took_ns, left_ns = np.concatenate(took), np.concatenate(left)
-    is_busy = left_ns > 0
-    if is_busy.sum() < FEWEST_BATCHES:
-        return None
-    lasts = np.abs(took_ns - left_ns)[is_busy] <= FEW * left_ns[is_busy]
-    idle_ns = float(HAND_OVER_NS)
-    if (~is_busy).sum() >= FEWEST_BATCHES:
-        idle_ns = float(np.median(took_ns[~is_busy]))
-        lasts |= np.median(took_ns[is_busy]) > TWICE * idle_ns
-    return idle_ns if lasts.mean() >= MOSTLY else None
 
 
 @rule("slow sampler", source=SIMULATED, undo=lambda _: without("index_ns"))

@@ -8,7 +8,8 @@ them:
     blocked_ns, read_ns         and neither: each worker by itself, or one after the other, as by a
                                 storage that serves no more in total
     pickle_ns                   pickling, in a worker
-    receive_ns                  receiving, in the training process, or its pin thread
+    receive_ns, lock_ns         receiving, in the training process, or its pin thread; and how long
+                                at most that waits for Python's lock in a worker that is busy
     pin_ns                      copying to pinned memory
     step_ns, step_cpu_ns        the training step with ideal loading, and CPU time of it
     "part NAME"                 the share of fetching and collating that a transform, a function,
@@ -53,6 +54,8 @@ STAGES: Mapping[str, tuple[str, ...]] = {
 }
 """What else than fetching and collating can become faster, and its columns."""
 
+FEWEST_RECEIVED, NEARLY, MOSTLY, TWICE = 4, 0.9, 0.5, 2.0
+"""How many batches, and which shares of them and of their times, show a wait for Python's lock."""
 TINY = 1e-9
 """It stands for nothing where something is divided by it."""
 
@@ -104,10 +107,12 @@ def costs_of(run: Run, stages: Stages, step_ns: float, step_cpus: float) -> Colu
     for name, taken_ns in (("collate", collate_ns), ("slow samples", slow_ns)):
         parts[name] = np.minimum(taken_ns / np.maximum(work_ns, 1.0), 1.0)
     parts |= {each.name: min(each.share, 1.0) * constant for each in stages.transforms}
-    taken = ("index_ns", "pickle_ns", "receive_ns", "pin_ns")
+    receive_ns, lock_ns = _receiving(batches)
     return Columns(
         {
-            **{name: _known(batches[name]) for name in taken},
+            **{name: _known(batches[name]) for name in ("index_ns", "pickle_ns", "pin_ns")},
+            "receive_ns": receive_ns,
+            "lock_ns": lock_ns * constant,
             "cpu_ns": cpu_ns + computed_ns,
             "run_queue_ns": run_queue_ns,
             "blocked_ns": blocked_ns - computed_ns,
@@ -118,6 +123,44 @@ def costs_of(run: Run, stages: Stages, step_ns: float, step_cpus: float) -> Colu
             **{f"{PART}{name}": share for name, share in parts.items()},
         }
     ).take(slice(MOST_BATCHES))
+
+
+def _receiving(batches: Columns) -> tuple[Values, float]:
+    """What receiving each batch takes by itself, and how long at most it waits for a lock.
+
+    For each tensor torch asks a thread of the worker, which has to wait for Python's lock (the GIL)
+    while the worker computes in Python. Receiving does so where it mostly lasts until the worker is
+    done, or is more than twice as long as from an idle one. It waits so long that, cut off when the
+    worker is done, the mean is what was seen; math.inf is until then.
+    """
+    took_ns, left_ns = _known(batches.receive_ns), np.zeros(len(batches))
+    began_ns, is_idle = batches.received_ns - took_ns, np.zeros(len(batches), dtype=np.bool_)
+    workers = np.unique(batches.worker)
+    for worker in workers:
+        rows = np.flatnonzero(batches.worker == worker)
+        started_ns, ended_ns = batches.fetch_start_ns[rows], batches.collated_ns[rows]
+        first = np.searchsorted(ended_ns, began_ns[rows], side="right")
+        last = np.searchsorted(started_ns, batches.received_ns[rows], side="left") - 1
+        left_ns[rows] = np.where(last >= first, ended_ns[last] - began_ns[rows], 0)
+        to_next = np.diff(batches.batch[rows], append=np.iinfo(np.int64).max)[last]
+        is_idle[rows] = (last < first) & (to_next > 0) & (to_next <= len(workers))
+    is_busy = left_ns > 0
+    idle_ns, shows_idle = float(HAND_OVER_NS), is_idle.sum() >= FEWEST_RECEIVED
+    if shows_idle:
+        idle_ns = float(np.median(took_ns[is_idle]))
+    is_long = left_ns > TWICE * idle_ns
+    more_ns, busy_ns = took_ns[is_long] - idle_ns, left_ns[is_long]
+    if len(more_ns) < FEWEST_RECEIVED:
+        return took_ns, 0.0
+    is_as_long = (more_ns >= NEARLY * busy_ns) & (more_ns <= busy_ns / NEARLY)
+    if is_as_long.mean() < MOSTLY and not (shows_idle and np.median(more_ns) > idle_ns):
+        return took_ns, 0.0
+    own_ns, seen_ns = np.where(is_busy, np.minimum(took_ns, idle_ns), took_ns), more_ns.mean()
+    if seen_ns >= NEARLY * busy_ns.mean():
+        return own_ns, math.inf
+    limits_ns = np.array([0.0, *np.sort(busy_ns)])
+    means_ns = [np.minimum(busy_ns, limit_ns).mean() for limit_ns in limits_ns]
+    return own_ns, float(np.interp(seen_ns, means_ns, limits_ns))
 
 
 def work_of(costs: Columns) -> Values:
@@ -186,7 +229,7 @@ def resized(costs: Columns, batches: float) -> Columns:
     columns = {}
     for name in (name for name in costs.names if name.endswith("_ns")):
         columns[name] = np.stack([of_all(each[name]) for each in own], axis=1).ravel()
-        if name in {"pickle_ns", "receive_ns"}:
+        if name in {"pickle_ns", "receive_ns", "lock_ns"}:
             columns[name] = np.full(len(columns[name]), costs[name].mean())
     return Columns(columns).take(slice(MOST_BATCHES))
 
@@ -244,33 +287,36 @@ def settings_of(run: Run, use: Cpus) -> dict[str, Any]:
     }
 
 
-def start_ns(run: Run) -> float:
-    """What a worker takes to start, to be initialised, and to do what it does for its first batch.
+def start_ns(run: Run, cpus: float) -> tuple[float, float]:
+    """What starting takes of the training process for each worker, and of workers all at once.
 
-    That is measured, or for a process like the run's. What a stream does first it does in each
-    epoch, whether its worker has just started or not.
+    The latter is to start, to be initialised, and to do what is done for a first batch, with a CPU
+    for each. Both are measured, or those of a process like the run's. What a stream does first it
+    does in each epoch, whether its worker has just started or not.
     """
     first = {} if run.loader.sampler is None else first_batches_ns(run)
     looked_into = {epoch for epoch, _ in first}
-    taken_ns = defaultdict[int, list[float]](list)
+    taken_ns, starting_ns = defaultdict[int, list[float]](list), dict[int, int]()
     for start in run.worker_starts:
         if start.epoch in looked_into or not first:
             longer_ns = first.get((start.epoch, start.worker), 0.0)
-            taken_ns[start.epoch].append(
-                start.ready_ns - start.start_ns + start.init_ns + longer_ns
-            )
+            ready_ns = start.ready_ns - start.start_ns + start.init_ns + longer_ns
+            taken_ns[start.epoch].append(ready_ns)
+            starting_ns[start.epoch] = start.starting_ns
     if taken_ns:
-        slowest_ns = [max(of_epoch) for of_epoch in taken_ns.values()]
-        return float(np.median(slowest_ns)) / (run.loader.workers or 1)
+        own_ns = float(np.median(list(starting_ns.values())))
+        slowest_ns = np.median([max(of_epoch) for of_epoch in taken_ns.values()])
+        workers = run.loader.workers or 1
+        return own_ns / workers, max(float(slowest_ns) - own_ns, 0.0) / max(workers / cpus, 1)
     environment, method = run.header.environment, run.loader.start_method
     if method is None:  # the default of that Python
         version = tuple(map(int, re.findall(r"\d+", str(environment.get("python")))[:2]))
         method = "fork" if version < NO_FORK_SINCE else "spawn"
     if method != "fork":
-        return SPAWN_NS
+        return 0.0, SPAWN_NS
     table = run.readings.get(("host", "process"), Columns({}))
     used = table.get("anonymous_bytes", table.get("pss_bytes", np.empty(0)))
-    return FORK_NS + FORK_NS_PER_BYTE * float(used[~np.isnan(used)].max(initial=0.0))
+    return FORK_NS + FORK_NS_PER_BYTE * float(used[~np.isnan(used)].max(initial=0.0)), 0.0
 
 
 def worker_bytes(run: Run) -> float | None:

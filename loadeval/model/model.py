@@ -28,7 +28,7 @@ from loadeval.inside.stages import Stages, mean_known
 from loadeval.inside.stages import stages as stages_of
 from loadeval.model import costs as of
 from loadeval.model.changes import Change
-from loadeval.model.simulate import Simulated, simulate
+from loadeval.model.simulate import LEAST_CPU, Simulated, simulate
 
 GROWTH, GROWTH_ERROR = 0.04, 0.04
 """For each further CPU in use a batch takes this share more CPU time; and one standard error."""
@@ -36,7 +36,8 @@ SLOWED, SLOWED_ERROR = 4.0, 0.5
 """How many times as long a step of several threads takes as its share of the CPUs says where it
 lacks them: threads that wait for each other spin. The error is of its logarithm."""
 LEAST_ERROR = {"growth": 0.02, "step_slowed": 0.2}
-"""The least of what a run shows of either, for its steps and its batches differ."""
+"""The least of what a run shows of either, for its steps and its batches differ, where a step
+computes all the time. The less it does, the more of what it grows by has other reasons."""
 TRIED = {"growth": (0.0, 0.06, 0.12, 0.3), "step_slowed": (1.0, 2.0, 4.0, 8.0, 16.0)}
 """Values between which one is looked for that explains what was measured."""
 LEAST_HELP = 0.03
@@ -389,7 +390,9 @@ class Model:
                 around_ns = longer.value + error_ns * np.array([-1, 0, 1])
                 shown = np.interp(around_ns, steps_ns[order], np.array(TRIED[name])[order])
                 low, value, high = (np.log(shown) if name == "step_slowed" else shown).tolist()
-                known[name].append((value, math.hypot(high - low, 2 * LEAST_ERROR[name]) / 2))
+                computes = float(self.costs.step_cpu_ns.mean()) / max(self._ideal_ns, 1.0)
+                least = LEAST_ERROR[name] / max(min(computes, 1.0), LEAST_CPU)
+                known[name].append((value, math.hypot((high - low) / 2, least)))
         (growth, error), (slow, slow_error) = map(_weighed, known.values())
         likely = Guess(max(growth, 0.0), math.exp(slow) if threads > 1 else 1.0, in_turn[0])
         ends = [likely._replace(growth=max(growth + each, 0.0)) for each in (-error, error)]
@@ -417,13 +420,20 @@ class Model:
         workers = now if workers is None else workers
         lives_on = bool(self.run.loader.persistent_workers)
         will_live_on = change.settings.get("persistent_workers", lives_on)
-        epochs, start_ns = epoch_lengths(self.run), of.start_ns(self.run)
+        epochs, cpus = epoch_lengths(self.run), self.settings_with(change)["cpus"] or math.inf
         length = length_of_epochs(self.run) or max(epochs.values(), default=1)
-        once_ns = start_ns / max(len(epochs), 1)
-        more_ns = workers * (once_ns + of.RESUME_NS if will_live_on else start_ns)
-        more_ns -= now * (once_ns + of.RESUME_NS if lives_on else start_ns)
-        if will_live_on and not (lives_on or first_counts):
-            more_ns -= workers * once_ns
+        own_ns, together_ns = of.start_ns(self.run, self.settings["cpus"] or math.inf)
+
+        def started_ns(count: int, cpus: float) -> float:
+            return count * own_ns + (max(count / cpus, 1) * together_ns if count else 0.0)
+
+        then_ns, now_ns = started_ns(workers, cpus), started_ns(now, self.settings["cpus"] or cpus)
+        if will_live_on:
+            counts = lives_on or first_counts
+            then_ns = then_ns / max(len(epochs), 1) * counts + workers * of.RESUME_NS
+        if lives_on:
+            now_ns = now_ns / max(len(epochs), 1) + now * of.RESUME_NS
+        more_ns = then_ns - now_ns
         if workers and not now:
             fetch_ns = float(of.work_of(self.costs).mean())
             more_ns += fetch_ns if fetch_ns <= workers * self._ideal_ns else self._ideal_ns

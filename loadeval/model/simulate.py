@@ -46,6 +46,7 @@ class Batch(NamedTuple):
     read_ns: float
     waits_ns: float
     receive_ns: float
+    lock_ns: float
     pin_ns: float
     index_ns: float
     step_ns: float
@@ -159,6 +160,7 @@ def simulate(  # noqa: C901, PLR0913, PLR0915 - the processes of a loader, which
     total = max(len(costs), min(8 * depth, max(4 * depth, MOST_BATCHES)))
     numbers, storage_free_ns = count(), 0.0
     asked = [deque[Batch]() for _ in range(num_workers)]
+    done_at_ns = [0.0] * num_workers  # the progress at which each has computed what it is at
     to_pin, arrived = deque[Batch](), deque[Batch]()
     served_ns, stepped_ns = list[float](), [0.0]  # how long all steps took, up to each batch
     idle = set[Process]()
@@ -181,6 +183,7 @@ def simulate(  # noqa: C901, PLR0913, PLR0915 - the processes of a loader, which
                 yield
             batch = asked[number].popleft()
             machine.compute(working[number], batch.cpu_ns)
+            done_at_ns[number] = machine.progress_ns + batch.cpu_ns
             yield
             if batch.read_ns:  # the storage serves one after the other
                 storage_free_ns = max(storage_free_ns, machine.now_ns) + batch.read_ns
@@ -212,9 +215,15 @@ def simulate(  # noqa: C901, PLR0913, PLR0915 - the processes of a loader, which
                     idle.add(training)
                     yield
                 come = arrived.popleft()
-                if come.receive_ns and not pins:
-                    machine.train(training, come.receive_ns)
-                    yield
+                if not pins:  # until its worker lets go of Python's lock
+                    left_ns = max(done_at_ns[come.worker] - machine.progress_ns, 0.0)
+                    left_ns += sum(later.cpu_ns for later in asked[come.worker])
+                    if come.receive_ns:
+                        machine.train(training, come.receive_ns)
+                        yield
+                    if left_ns and come.lock_ns:
+                        machine.wait(training, machine.now_ns + min(left_ns, come.lock_ns))
+                        yield
                 if in_order and come.number != wanted:
                     kept[come.number] = come
                 else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.runs.given import MS
 from tests.runs.loader_model import LoaderModel, iterations_ns, of_each
 
 STAGES = ("index_ns", "fetch_ns", "collate_ns", "pickle_ns", "receive_ns", "pin_ns")
-COSTS = ("cpu", "run_queue", "blocked", "read", "pickle", "receive", "pin", "index")
+COSTS = ("cpu", "run_queue", "blocked", "read", "pickle", "receive", "lock", "pin", "index")
 SCALES = st.sampled_from([0, 10_000, MS, 20 * MS])
 
 
@@ -91,6 +92,9 @@ def test_a_simulation_takes_as_long_as_the_loader(loader: LoaderModel) -> None:
         ({"cpu": 10, "receive": 4, "pin": 5, "index": 2}, {"num_workers": 8, "pins": True}, 9),
         # Nothing is outstanding while a batch is received.
         ({"cpu": 10, "receive": 4}, {"num_workers": 1, "prefetch_factor": 1}, 10 + 4),
+        # Receiving waits until its worker lets go of Python's lock: here until it is done.
+        ({"cpu": 10, "receive": 1, "lock": math.inf}, {"num_workers": 1}, 10 + 1),
+        ({"cpu": 10, "receive": 1, "lock": math.inf}, {"num_workers": 8}, 3 + 1),
         # A storage serves one after the other.
         ({"cpu": 1, "read": 7}, {"num_workers": 8}, 7),
     ],
