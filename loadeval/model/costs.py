@@ -62,8 +62,10 @@ TINY = 1e-9
 # Where the run had no workers to show it, see docs/how-it-measures.md:
 HAND_OVER_NS = 200_000
 """Pickling a batch takes so long, and receiving it."""
-PICKLE_TENSOR_NS, RECEIVE_TENSOR_NS = 50_000, 500_000
-"""What each tensor adds to that, for the worker is asked for a file descriptor."""
+PICKLE_TENSOR_NS, RECEIVE_TENSOR_NS, MOST_TENSOR_NS = 50_000, 500_000, 900_000
+"""What each tensor adds to that, for the worker is asked for a file descriptor; and at most."""
+TENSOR_BYTES = 200
+"""A tensor in shared memory is pickled to so many bytes: a name, and its shape."""
 PIPE_NS_PER_BYTE = (1.0, 2.0)
 """What each byte of a batch without tensors adds to it: it goes through a pipe."""
 SHARED_NS_PER_BYTE = 0.7
@@ -145,15 +147,17 @@ def _receiving(batches: Columns) -> tuple[Values, float]:
         to_next = np.diff(batches.batch[rows], append=np.iinfo(np.int64).max)[last]
         is_idle[rows] = (last < first) & (to_next > 0) & (to_next <= len(workers))
     is_busy = left_ns > 0
-    idle_ns, shows_idle = float(HAND_OVER_NS), is_idle.sum() >= FEWEST_RECEIVED
-    if shows_idle:
-        idle_ns = float(np.median(took_ns[is_idle]))
+    tensors = (mean_known(batches.pickled_bytes) or 0) / TENSOR_BYTES
+    idle_ns, most_ns = (
+        HAND_OVER_NS + tensors * each for each in (RECEIVE_TENSOR_NS, MOST_TENSOR_NS)
+    )
+    if is_idle.sum() >= FEWEST_RECEIVED:
+        idle_ns = most_ns = float(np.median(took_ns[is_idle]))
     is_long = left_ns > TWICE * idle_ns
     more_ns, busy_ns = took_ns[is_long] - idle_ns, left_ns[is_long]
-    if len(more_ns) < FEWEST_RECEIVED:
+    if len(more_ns) < FEWEST_RECEIVED or (more_ns <= busy_ns / NEARLY).mean() < MOSTLY:
         return took_ns, 0.0
-    is_as_long = (more_ns >= NEARLY * busy_ns) & (more_ns <= busy_ns / NEARLY)
-    if is_as_long.mean() < MOSTLY and not (shows_idle and np.median(more_ns) > idle_ns):
+    if (more_ns >= NEARLY * busy_ns).mean() < MOSTLY and np.median(more_ns) <= most_ns:
         return took_ns, 0.0
     own_ns, seen_ns = np.where(is_busy, np.minimum(took_ns, idle_ns), took_ns), more_ns.mean()
     if seen_ns >= NEARLY * busy_ns.mean():
