@@ -256,14 +256,14 @@ class Schedule:
         ]
 
     def _varied(self, real: int, pair: int) -> int:
-        """A size up to half larger or smaller, and in the next pair as much the other way.
+        """A size up to half smaller in the first of two pairs, and as much larger in the second.
 
         Else the blocks may all meet, or all miss, the stall of a loader at every n-th batch.
         """
         number, place = divmod(pair, 2)
         most = max(min(real // 2, real - SMALLEST_BLOCK), 0)
-        change = random.Random(f"{self._seed}/{number}").randint(-most, most)  # noqa: S311 - no secret
-        return real - change if place else real + change
+        change = random.Random(f"{self._seed}/{number}").randint(0, most)  # noqa: S311 - no secret
+        return real + change if place else real - change
 
     def _sizes_by_times(
         self, pair: int, shortest: dict[Arm, int]

@@ -136,7 +136,7 @@ def test_fixed_sizes_depend_on_nothing_measured(
         noted_head(schedule, wait_ns, step_ns)
         sequences.append([next_pair(schedule, steady(wait_ns, step_ns)) for _ in range(4)])
     assert sequences[0] == sequences[1]
-    assert [counted(pair)[0] for pair in sequences[0]] == [8, 14, 44, 20]
+    assert [counted(pair)[0] for pair in sequences[0]] == [8, 21, 18, 46]
     for pair in sequences[0]:
         assert pair["ideal"].counted == block_for(depth)
         assert (pair["real"].warmup, pair["ideal"].warmup) == (head_for(depth), SHORTEST_WARMUP)
@@ -169,11 +169,11 @@ def test_both_blocks_shrink_where_batches_do_not_suffice_for_eight_pairs() -> No
         pair = next_pair(begun(0, 5 * MS, length=length), steady(5 * MS, 5 * MS))
         sizes.append((*counted(pair), pair["real"].warmup, pair["ideal"].warmup))
     assert sizes == [
-        (51, 20, 10, 10),
-        (51, 20, 10, 10),
-        (42, 13, 10, 10),
-        (21, 8, 10, 10),
-        (10, 8, 3, 3),
+        (50, 20, 10, 10),
+        (50, 20, 10, 10),
+        (32, 13, 10, 10),
+        (17, 8, 10, 10),
+        (9, 8, 3, 3),
         (8, 8, 3, 3),
     ]
 
