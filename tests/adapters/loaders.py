@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from loadeval import LoaderEvaluator
+from loadeval import LoaderEvaluator, LoaderInfo
 from loadeval.adapter import adapter_for, registered
 from loadeval.testing import AdapterContract
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from loadeval import LoaderInfo
 
 
 def adapter_of(module: str) -> type[Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy
@@ -24,10 +25,7 @@ from tests.dali_loaders import (
     trained,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Make = Callable[..., Any]
+Make = Callable[..., Any]
 
 ADAPTER = adapter_of("nvidia.dali.plugin")
 DENSE, LIST, COO = (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +15,6 @@ from loadeval import LoaderEvaluator
 from loadeval.testing import same_batch
 from tests.adapters.loaders import adapter_of, contract, describe
 from tests.dali_loaders import GoesOnContract
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 def reader(jpegs: Path, max_batch_size: int | None = 8, **options: Any) -> Any:

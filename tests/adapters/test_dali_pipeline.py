@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +16,7 @@ from loadeval import LoaderEvaluator
 from tests.adapters.loaders import adapter_of, contract, describe
 from tests.dali_loaders import GoesOnContract, numbered, numbers, sourced, trained
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Make = Callable[..., Any]
-    from pathlib import Path
+Make = Callable[..., Any]
 
 
 class Contents(GoesOnContract):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from loadeval import IterableAdapter, LoaderEvaluator, UsageError
 from loadeval.adapter import FactoryAdapter
 from tests.adapters.loaders import contract
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def arrays() -> Iterator[dict[str, Any]]:

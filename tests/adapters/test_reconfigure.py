@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,10 +19,6 @@ from loadeval import IterableAdapter, UsageError, read_run
 from loadeval.adapter import adapter_for
 from tests.dali_loaders import iterator, trained
 from tests.launch.installing import install, uninstall
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
 Numbers = TensorDataset(torch.arange(40))

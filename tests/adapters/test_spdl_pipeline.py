@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,9 +27,6 @@ from tests.spdl_pipelines import (
     source,
     spdl_threads,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = NEVER_RUN
 

@@ -6,14 +6,15 @@ import gc
 import time
 import warnings
 from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from spdl.pipeline import TaskHook, run_pipeline_in_subprocess
 
-from loadeval import LoaderEvaluator, OperatorTimes
+from loadeval import LoaderEvaluator, OperatorTimes, Run
 from loadeval.adapter import adapter_for
 from loadeval.testing import same_batch
 from tests.adapters.test_spdl import in_processes, threaded
@@ -25,11 +26,6 @@ from tests.spdl_pipelines import (
     source,
     spdl_threads,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from loadeval import Run
 
 pytestmark = NEVER_RUN
 DECODE, COLLATE = "decode", "collate"

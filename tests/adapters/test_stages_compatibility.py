@@ -6,24 +6,19 @@ import gc
 import multiprocessing
 import random
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Subset, TensorDataset
 
-from loadeval import LoaderEvaluator
+from loadeval import LoaderEvaluator, Run
 from tests.adapters import stage_datasets as some
 from tests.adapters.children import still_running
 from tests.adapters.stage_datasets import needs_in_order, stateful
-from tests.runs.tables import rows_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from loadeval import Run
-    from tests.runs.tables import Rows
+from tests.runs.tables import Rows, rows_of
 
 TWO = {"num_workers": 2}
 Tensors = TensorDataset(torch.arange(80.0).reshape(40, 2), torch.arange(40))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -16,9 +17,6 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 from loadeval import LoaderEvaluator
 from loadeval.testing import same_batch
 from tests.adapters.loaders import adapter_of, contract, describe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Tensors = TensorDataset(torch.arange(80.0).reshape(40, 2), torch.arange(40))
 

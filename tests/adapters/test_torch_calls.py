@@ -7,10 +7,12 @@ import sys
 import time
 import tracemalloc
 import urllib.request
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import islice
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,13 +22,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 from loadeval import LoaderEvaluator
 from loadeval_adapters.torch_trace.kernel import CallCounter
 from loadeval_adapters.torch_trace.worker import fingerprint
-from tests.runs.tables import rows_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.runs.tables import Rows
+from tests.runs.tables import Rows, rows_of
 
 
 class Answer(BaseHTTPRequestHandler):

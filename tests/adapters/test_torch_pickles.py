@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from multiprocessing import reduction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
-from loadeval import LoaderEvaluator
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from loadeval import WorkerStart
+from loadeval import LoaderEvaluator, WorkerStart
 
 DUMP = reduction.dump
 MB = 1 << 20

@@ -15,10 +15,11 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ from torch.utils.data._utils import fetch, pin_memory, signal_handling
 from torch.utils.data._utils import worker as torch_workers
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from loadeval import LoaderEvaluator, StageNote, StageTimes, install
+from loadeval import LoaderEvaluator, Run, StageNote, StageTimes, install
 from loadeval.frames import short_switches
 from loadeval_adapters.torch_trace import iterators as torch_iterators
 from loadeval_adapters.torch_trace import kernel
@@ -43,11 +44,6 @@ from loadeval_adapters.torch_trace.iterators import (
 from tests.adapters import stage_datasets as some
 from tests.adapters.stage_datasets import needs_in_order, stateful
 from tests.runs.tables import rows_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from loadeval import Run
 
 Tensors = TensorDataset(torch.arange(80.0).reshape(40, 2), torch.arange(40))
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no /proc")

@@ -7,8 +7,9 @@ import inspect
 import pickle
 import random
 import threading
+from collections.abc import Callable, Iterator
 from types import FunctionType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +21,6 @@ from loadeval import LoaderEvaluator
 from loadeval_adapters.torch_trace.code import Activity
 from loadeval_adapters.torch_trace.transforms import MANY, Transforms, elements_of
 from tests.adapters import stage_datasets as some
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 class Holder:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from multiprocessing import active_children
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -13,9 +14,6 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from loadeval import LoaderEvaluator, LoadevalWarning
 from tests.adapters.children import still_running
 from tests.adapters.loaders import adapter_of, break_off, contract
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Numbers = TensorDataset(torch.arange(80))
 # torchdata's own, which it has of torch each time that a StatefulDataLoader is made.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import webdataset as wds  # type: ignore[import-untyped]  # it ships no types
@@ -11,9 +12,6 @@ from torch.utils.data import DataLoader, IterableDataset
 from loadeval import LoaderEvaluator
 from tests.adapters.loaders import adapter_of, contract, counted, describe
 from tests.images import FILES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # WebDataset leaves the shard open when an epoch is broken off.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file <_io.BufferedReader:ResourceWarning")

@@ -6,8 +6,10 @@ import inspect
 import sys
 import weakref
 from collections import Counter
+from collections.abc import Iterator
 from itertools import chain, islice, pairwise, repeat
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,15 +22,9 @@ from loadeval.core.loop import Serving
 from loadeval.core.rounds import FIXED_REAL_BLOCK, Schedule, arms_of
 from loadeval.data.blocks import whole_epochs
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.run import ARMS
+from loadeval.data.run import ARMS, Run
 from loadeval.testing import FakeClock, ScriptedLoader
 from tests.scripted import SerialAdapter, SerialLoader, register
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
-
-    from loadeval.data.run import Run
 
 MS = 1_000_000
 LOAD_NS, STEP_NS = 150 * MS, 100 * MS

@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import weakref
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +19,6 @@ from PIL import Image
 
 from loadeval.core import batch as copies
 from loadeval.core.batch import LARGE, Regions, clone
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DOUBLES = np.arange(2 * 48 * 50 * 5.0).reshape(2, 48, 50, 5)
 FLOATS = torch.arange(2 * 48 * 50 * 8.0).reshape(2, 48, 50, 8)

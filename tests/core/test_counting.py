@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import UserDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,9 +15,6 @@ import torch
 from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning
 from loadeval.core.counting import BESIDES, SELDOM, Counter
 from tests.scripted import register
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Pair(NamedTuple):

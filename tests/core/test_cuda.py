@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 
-from loadeval import LoaderEvaluator, read_run
+from loadeval import Gap, LoaderEvaluator, read_run
 from loadeval.adapter import IterableAdapter, synchronize
 from loadeval.core import cuda
 from loadeval.core.cuda import GpuIdleTimer, spare_bytes, timing_events
 from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import GpuIdle
 from loadeval.testing import FakeClock, ScriptedLoader
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from loadeval import Gap
-    from loadeval.data.lines import GpuIdle
 
 MS = 1_000_000
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,13 +13,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from loadeval import LoaderEvaluator, read_run
 from loadeval.core.loop import CHUNK
 from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import Run
 from loadeval.testing import FakeClock, ScriptedLoader
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from loadeval.data.run import Run
 
 
 def logged(waits_ns: list[int], **options: Any) -> tuple[LoaderEvaluator, FakeClock]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,14 +14,9 @@ import pytest
 from loadeval import LoaderEvaluator, read_run
 from loadeval.core.threads import BackgroundThreads, MetricsReader
 from loadeval.data.lines import Readings
+from loadeval.data.run import Run
 from loadeval.errors import ProbeError
 from loadeval.testing import FakeClock, ScriptedLoader
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from loadeval.data.run import Run
 
 ORIGIN_NS = 1_000
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadeval.core.counting import MOST_BYTES, MOST_NAMES, Padding, padding_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LENGTHS = torch.tensor([3, 9, 5, 4])
 LENGTH = 12

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from loadeval import LoaderEvaluator, read_run
+from loadeval import LoaderEvaluator, Run, read_run
 from loadeval.core import counting
 from loadeval.estimate.metrics import FEWEST_BATCHES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from loadeval import Run
 
 
 def batch_of(length: int, rows: int = 4) -> dict[str, torch.Tensor]:

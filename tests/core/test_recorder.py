@@ -6,8 +6,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +19,6 @@ from loadeval.core.loop import CHUNK
 from loadeval.core.recorder import OpenEpoch
 from loadeval.data.log import LogReader, RunLog
 from tests.full_disk import files_no_larger_than
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 def log_threads() -> list[threading.Thread]:

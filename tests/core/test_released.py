@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 
 from loadeval import LoaderEvaluator
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Batches:

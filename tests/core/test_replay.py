@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections import UserDict, defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
 from loadeval import CacheError, LoaderEvaluator, LoadevalWarning
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 def batches(count: int) -> list[dict[str, torch.Tensor]]:

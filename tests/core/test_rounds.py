@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -26,13 +26,9 @@ from loadeval.data.blocks import (
     head_for,
     with_instruments,
 )
+from loadeval.data.lines import Arm
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from loadeval.data.lines import Arm
-
-    Pair = dict[Arm, PlannedBlock]
+Pair = dict[Arm, PlannedBlock]
 
 MS = 1_000_000
 MANY = 10**9

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from loadeval import (
     CodeSamples,
     LoaderEvaluator,
     Readings,
+    Run,
     StageNote,
     StageTimes,
     WorkerStart,
@@ -19,12 +22,6 @@ from loadeval import (
 )
 from loadeval.testing import FakeClock
 from tests.scripted import SerialAdapter, SerialLoader, register
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from loadeval import Run
 
 MS = 1_000_000
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from accelerate import Accelerator, DataLoaderConfiguration
 
 from loadeval import LoadevalWarning, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.frameworks.conftest import Measure, ReadAhead, SameTraining, Task
+from tests.frameworks.conftest import Measure, ReadAhead, SameTraining, Task
 
 MODES = ["log", "replay", "alternate"]
 

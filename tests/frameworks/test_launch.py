@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from loadeval import read_run
+from loadeval.data.folder import LoaderRecord
 from tests.frameworks.programs import PROGRAMS
-from tests.launch.conftest import environment, launched
-
-if TYPE_CHECKING:
-    from loadeval.data.folder import LoaderRecord
-    from tests.launch.conftest import Launched
+from tests.launch.conftest import Launched, environment, launched
 
 pytestmark = pytest.mark.check  # each starts Python and imports a framework
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import partial
 from tempfile import gettempdir
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import pytest
@@ -14,19 +15,16 @@ from lightning.fabric import Fabric
 from lightning.pytorch import LightningModule, Trainer
 
 from loadeval import UsageError
+from tests.frameworks.conftest import ReadAhead, SameTraining, Task
 
 with warnings.catch_warnings():
     # Ignite imports torch.distributed.optim, which uses what torch has deprecated.
     warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
     from ignite.engine import DeterministicEngine, Engine
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-    from tests.frameworks.conftest import ReadAhead, SameTraining, Task
-
-    Measured = Callable[[Any], Any]
-    Train = Callable[[Task, Measured], None]
+Measured = Callable[[Any], Any]
+Train = Callable[[Task, Measured], None]
 
 pytestmark = [
     # Lightning's advice on loaders without workers.

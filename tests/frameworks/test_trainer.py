@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,16 +14,11 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
 from loadeval import install, read_run
+from loadeval.launch.install import Installed
+from tests.frameworks.conftest import ReadAhead, SameTraining, Task
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from loadeval.launch.install import Installed
-    from tests.frameworks.conftest import ReadAhead, SameTraining, Task
-
-    Measured = Callable[[Any], Any]
-    Train = Callable[[Task, Measured], None]
+Measured = Callable[[Any], Any]
+Train = Callable[[Task, Measured], None]
 
 MODES = ["log", "replay", "alternate"]
 UPDATES = 2 * 6

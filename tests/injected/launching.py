@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from tests.injected.zygote import Zygote
 from tests.launch.conftest import LOADEVAL, Launched
 from tests.launch.conftest import environment as environment_of_programs
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from tests.injected.zygote import Zygote
 
 LOADERS = '''
 """A library whose loader an adapter was registered for: torch takes seconds to import."""

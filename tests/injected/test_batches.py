@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from loadeval import LoaderEvaluator, read_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BATCHES = 30
 

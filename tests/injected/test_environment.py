@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from loadeval import read_run
-from tests.injected.launching import launch, launched, program
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.injected.launching import Launched
-    from tests.injected.zygote import Zygote
+from tests.injected.launching import Launched, launch, launched, program
+from tests.injected.zygote import Zygote
 
 pytestmark = pytest.mark.check  # each starts Python once or twice
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loadeval import read_run
-from tests.injected.zygote import MODES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.injected.zygote import Zygote
+from tests.injected.zygote import MODES, Zygote
 
 FORKING = """
 PARENT = os.getpid()

@@ -10,13 +10,15 @@ import sys
 import threading
 import warnings
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
 
 import pytest
 
 import loadeval
-from loadeval import LoaderEvaluator, LoadevalWarning, read_run
+from loadeval import LoaderEvaluator, LoadevalWarning, Run, read_run
 from loadeval.core import recorder
 from loadeval.core.cuda import GpuIdleTimer
 from loadeval.core.loop import Serving
@@ -25,15 +27,7 @@ from loadeval.errors import AskingTheLoader, Guard, is_of_a_signal
 from loadeval.evaluator import Measurement
 from loadeval.testing import FakeClock
 from tests.injected.reading import Asking, read_on
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from types import CodeType, FrameType
-
-    from typing_extensions import Self
-
-    from loadeval import Run
-    from tests.scripted import SerialLoader
+from tests.scripted import SerialLoader
 
 ROOT = Path(loadeval.__file__).parent
 SOURCES = tuple(str(ROOT / part) for part in ("core", "adapter.py", "evaluator.py", "errors.py"))
@@ -131,7 +125,7 @@ class Injecting:
         if code is self._code and next(self._left) == 0:
             OURS["fail"]()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Any:
         Injecting.now = self
         return self
 

@@ -6,18 +6,13 @@ import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from loadeval import read_run
-from tests.injected.zygote import kill
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.injected.zygote import Zygote
+from tests.injected.zygote import Zygote, kill
 
 MODES = ("log", "alternate", "replay")
 ENDLESS = """

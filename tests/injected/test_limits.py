@@ -6,19 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from loadeval import read_run
 from tests.injected.launching import launch, program
-from tests.injected.zygote import MODES, PREAMBLE
+from tests.injected.zygote import MODES, PREAMBLE, Zygote
 from tests.launch.conftest import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.injected.zygote import Zygote
 
 EACH = ("log", "alternate", "replay")
 LIMITED = """

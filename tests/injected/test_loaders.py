@@ -9,7 +9,9 @@ import os
 import signal
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +19,6 @@ import torch
 
 from loadeval import LoaderEvaluator, read_run
 from tests.injected.reading import IN_EACH_MODE, read, read_on
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 TRAINS = pytest.mark.parametrize("mode", ["log", "alternate"])
 LENGTH = 60

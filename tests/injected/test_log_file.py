@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from loadeval import LoaderEvaluator, LoadevalWarning, RunLogError, read_run
+from loadeval import LoaderEvaluator, LoadevalWarning, Run, RunLogError, read_run
 from loadeval.core import recorder, threads
 from loadeval.data import log as writer
 from loadeval.errors import warn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from loadeval import Run
-    from tests.injected.zygote import Zygote
+from tests.injected.zygote import Zygote
 
 MODES = ("log", "alternate", "replay")
 BATCHES = list(range(60))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -16,9 +17,6 @@ import torch
 
 from loadeval import LoaderEvaluator
 from tests.injected.reading import IN_EACH_MODE, MODES, read
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 METHODS = (
     *("__getattr__", "__getattribute__", "__setattr__", "__len__", "__eq__", "__ne__", "__bool__"),

@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from loadeval import LoaderEvaluator, read_run
 from loadeval.core import threads
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 MODES = ("log", "alternate")
 BATCHES = list(range(60))

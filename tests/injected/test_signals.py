@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from loadeval import read_run
-from tests.injected.zygote import MODES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.injected.zygote import Zygote
+from tests.injected.zygote import MODES, Zygote
 
 ENDLESS = """
 loader = measured(Loader(10**6, 0.001))

@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loadeval import LoaderEvaluator, read_run
 from tests.injected.reading import IN_EACH_MODE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 IN_TIME_S = 30
 LENGTH = 60

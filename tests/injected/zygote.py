@@ -11,12 +11,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 ROOT = Path(__file__).parents[2]
 MODES = ("log", *(pytest.param(mode, marks=pytest.mark.check) for mode in ("alternate", "replay")))
@@ -145,7 +142,7 @@ class Zygote:
             text=True,
         )
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Any:
         return self
 
     def __exit__(self, *_: object) -> None:

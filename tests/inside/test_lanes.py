@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from loadeval.data.run import Run
 from loadeval.inside.lanes import Lanes, lanes, loaded, spans
 from tests.builder import MS, looked_into, stage_rows
-
-if TYPE_CHECKING:
-    from loadeval.data.run import Run
 
 
 def stretch_of(run: Run) -> Lanes:

@@ -5,23 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval import read_run
-from loadeval.data.folder import ProcessRecord, processes_in
+from loadeval import Run, read_run
+from loadeval.data.folder import LoaderRecord, ProcessRecord, processes_in
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from loadeval import Run
-    from loadeval.data.folder import LoaderRecord
-
-    Launch = Callable[..., "Launched"]
+Launch = Callable[..., "Launched"]
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("program.py")

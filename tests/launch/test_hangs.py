@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from loadeval.launch.hangs import HangWatch
+from loadeval.launch.hangs import Found, HangWatch
+from loadeval.probes.looks import Look, LookedAt
 from tests.attach.seen import (
     PACKAGES,
     READ,
@@ -23,12 +25,6 @@ from tests.attach.seen import (
 from tests.attach.seen import SECOND_NS as SECOND
 from tests.runs.given import MS
 from tests.runs.measured import record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from loadeval.launch.hangs import Found
-    from loadeval.probes.looks import Look, LookedAt
 
 HERE = os.getpid()
 WAITS = observed(HERE, waiting(worker_id=0), parent=1)

@@ -7,10 +7,11 @@ import importlib.util
 import shutil
 import sys
 from collections import deque
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,6 @@ from loadeval.launch import hook, loadeval_inject
 from loadeval.launch.hook import note_made
 from loadeval.launch.loadeval_inject import Finder
 from tests.launch.installing import install, uninstall
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 INJECT = Path(loadeval_inject.__file__).with_name("inject")
 ITERABLE = "loadeval:IterableAdapter"

@@ -8,7 +8,9 @@ import json
 import multiprocessing
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,10 +28,6 @@ from loadeval import LoaderEvaluator, UsageError, read_run
 from loadeval.data.folder import processes_in
 from loadeval.launch import hook
 from tests.launch.installing import install, uninstall
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 installed = pytest.mark.usefixtures("folder")
 MAKES = DataLoader.__init__

@@ -8,14 +8,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.launch.conftest import PROGRAM, environment, launch_command, ran
-
-if TYPE_CHECKING:
-    from tests.launch.conftest import Launch
+from tests.launch.conftest import PROGRAM, Launch, environment, launch_command, ran
 
 pytestmark = pytest.mark.check  # each starts Python and imports torch
 

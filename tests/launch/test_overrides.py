@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -14,14 +15,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from loadeval import UsageError, read_run
 from loadeval.launch.command import why_nothing
 from loadeval.launch.settings import RunSettings, check, settings_in
-from tests.launch.conftest import ran
+from tests.launch.conftest import Launch, ran
 from tests.launch.installing import install, uninstall
 from tests.launch.test_roles import evaluate, evaluate_by_batch, train
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.launch.conftest import Launch
 
 SETTINGS_PROGRAM = Path(__file__).with_name("settings_program.py")
 

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from loadeval import LoadevalWarning
 from loadeval.cli.main import app
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.launch.command import CannotStartError, Ended
+from loadeval.launch.settings import RunSettings
 from tests.runs.given import MS
 from tests.runs.measured import record as write_run_log
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from typer.testing import Result
-
-    from loadeval.launch.settings import RunSettings
-
-    Command = Callable[[Path, RunSettings], Ended]
+Command = Callable[[Path, RunSettings], Ended]
 
 BATCHES = 60
 ENDED = Ended(0, was_stopped=False)

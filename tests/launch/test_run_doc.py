@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -13,9 +13,6 @@ import loadeval
 from loadeval.cli.main import app
 from tests.launch.conftest import ROOT, ran
 from tests.launch.installing import install, uninstall
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAGE = (ROOT / "docs" / "run.md").read_text(encoding="utf-8")
 (FIRST, *_) = re.findall(r"^\$ (.*)$", PAGE, re.MULTILINE)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -16,10 +18,6 @@ from loadeval.launch.command import why_nothing
 from loadeval.launch.loadeval_inject import ENDED_MARK
 from loadeval.launch.session import Session
 from loadeval.launch.settings import RunSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

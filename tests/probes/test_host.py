@@ -6,7 +6,8 @@ import math
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from torch.utils.data import DataLoader
@@ -14,11 +15,7 @@ from torch.utils.data import DataLoader
 from loadeval import LoaderEvaluator
 from loadeval.probes.host import RATES, HostProbe, RateLimit, cpus_allowed, rates
 from loadeval.probes.processes import Usage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.probes.conftest import Child
+from tests.probes.conftest import Child
 
 MEGABYTE = 2**20
 

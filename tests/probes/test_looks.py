@@ -7,20 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loadeval.probes import looks
 from loadeval.probes.looks import SHARED, look_at, thread_at
 from loadeval.probes.stacks import NOT_PERMITTED, StacksError, py_spy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.probes.conftest import Child
+from tests.probes.conftest import Child
 
 NOBODY = 2**22 + 1
 

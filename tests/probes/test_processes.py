@@ -6,18 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
 
 from loadeval.probes.processes import Family, Usage, command_of, usage_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.probes.conftest import Child
+from tests.probes.conftest import Child
 
 MEGABYTE = 2**20
 HIGHEST_PID = 2**22

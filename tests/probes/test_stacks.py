@@ -7,7 +7,8 @@ import subprocess
 import sys
 import textwrap
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,10 +24,6 @@ from loadeval.probes.stacks import (
     dump,
     py_spy,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 WAITING = textwrap.dedent(
     """

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,6 @@ from loadeval.probes.threads import (
     Times,
     subject_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 Reading = dict[str, "Mapping[str, float | None]"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 import pytest
@@ -12,9 +12,6 @@ import pytest
 from loadeval.probes.gpu import GPUProbe
 from loadeval.testing import FakeClock
 from tests.probes.nvml.stub import Driver, compiled
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(scope="session")

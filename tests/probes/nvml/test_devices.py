@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 import pytest
 
 from loadeval.errors import ProbeError
 from loadeval.probes.gpu import GPUProbe
-
-if TYPE_CHECKING:
-    from tests.probes.nvml.stub import Driver
+from tests.probes.nvml.stub import Driver
 
 UUIDS = ("GPU-8932f937-d72c", "GPU-8932aaaa-17b0", "GPU-c3f4be00-42a1")
 

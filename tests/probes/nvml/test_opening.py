@@ -6,18 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 import pytest
 
 from loadeval.errors import ProbeError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from loadeval.probes.gpu import GPUProbe
-    from tests.probes.nvml.stub import Driver
+from loadeval.probes.gpu import GPUProbe
+from tests.probes.nvml.stub import Driver
 
 LOST = pynvml.NVML_ERROR_GPU_IS_LOST
 A100 = "GPU {} (NVIDIA A100-SXM4-80GB)"

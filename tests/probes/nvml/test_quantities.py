@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 import pytest
 
-from loadeval.probes.gpu import METRICS
-
-if TYPE_CHECKING:
-    from loadeval.probes.gpu import GPUProbe
-    from loadeval.testing import FakeClock
-    from tests.probes.nvml.stub import Driver
+from loadeval.probes.gpu import METRICS, GPUProbe
+from loadeval.testing import FakeClock
+from tests.probes.nvml.stub import Driver
 
 SUBJECT = "GPU 0 (NVIDIA A100-SXM4-80GB)"
 FIELDS: dict[str, Any] = {
