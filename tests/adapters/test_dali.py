@@ -28,10 +28,9 @@ from tests.dali_loaders import (
 Make = Callable[..., Any]
 
 ADAPTER = adapter_of("nvidia.dali.plugin")
-DENSE, LIST, COO = (
+DENSE, LIST = (
     DALIRaggedIterator.DENSE_TAG,
     DALIRaggedIterator.SPARSE_LIST_TAG,
-    DALIRaggedIterator.SPARSE_COO_TAG,
 )
 BYTES = 16 * 16 * 3 + 4
 """The bytes of an image and its number."""
@@ -101,13 +100,6 @@ def test_samples_and_bytes_are_those_of_the_batch(
     steps = evaluator.recorded().steps
     assert steps.samples.tolist() == counts
     assert steps.nbytes.tolist() == [count * BYTES for count in counts]
-
-
-def test_samples_of_several_pipelines_are_added_up(dali_pipeline: Make) -> None:
-    shards = [dali_pipeline(batch_size=8, shard_id=n, num_shards=2) for n in range(2)]
-    evaluator = LoaderEvaluator(iterator(shards))
-    trained(evaluator, epochs=1)
-    assert evaluator.recorded().steps.samples.tolist() == [16, 14]
 
 
 def test_ragged_batches_are_counted(dali_pipeline: Make) -> None:

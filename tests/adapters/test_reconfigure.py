@@ -17,7 +17,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from loadeval import IterableAdapter, UsageError, read_run
 from loadeval.adapter import adapter_for
-from tests.dali_loaders import iterator, trained
+from tests.dali_loaders import iterator
 from tests.launch.installing import install, uninstall
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
@@ -95,18 +95,6 @@ def test_a_dataloader_is_as_if_made_with_them(kind: Any, own: Any, settings: Any
     assert loader.sampler is sampler
 
 
-def test_random_numbers_are_drawn_when_an_epoch_begins() -> None:
-    """As many as by a loader that was made with the settings, and none before."""
-    drawn = []
-    for change in (False, True):
-        torch.manual_seed(1)
-        loader = DataLoader(Numbers, 8, shuffle=True, **({} if change else WORKERS))
-        if change:
-            reconfigure(loader, **WORKERS)
-        drawn.append([str([*loader]) for _ in range(2)] + [str(torch.rand(1))])
-    assert drawn[0] == drawn[1]
-
-
 @pytest.mark.parametrize(
     ("own", "settings", "message"),
     [
@@ -182,21 +170,6 @@ def test_workers_that_run_are_not_replaced() -> None:
     loader = DataLoader(Numbers, 8, **WORKERS)
     next(iter(loader))
     assert "has begun an epoch" in refused(loader, {"num_workers": 2})
-
-
-def test_an_iterator_of_dali_has_other_threads(dali_pipeline: Callable[..., Any]) -> None:
-    """And serves the same, also after a reset that the program asks for."""
-    expected = trained(iterator(dali_pipeline()))
-    loader = reconfigure(iterator(dali_pipeline()), num_threads=3)
-    assert adapter_for(loader).tunable(loader)["num_threads"] == 3
-    assert trained(loader) == expected
-
-
-def test_a_loader_of_spdl_has_other_threads() -> None:
-    loader: Any = SPDLLoader(range(12), batch_size=4, num_threads=1)
-    reconfigure(loader, num_threads=2, buffer_size=5)
-    assert dict(adapter_for(loader).tunable(loader)) == {"num_threads": 2, "buffer_size": 5}
-    assert sorted(map(sorted, loader)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 
 @pytest.mark.parametrize("library", ["dali", "spdl"])

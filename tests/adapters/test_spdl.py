@@ -134,12 +134,6 @@ def test_no_thread_of_spdl_is_left(make: Any) -> None:
         assert spdl_threads() == []
 
 
-def test_kept_batches_hold_no_shared_memory() -> None:
-    evaluator = LoaderEvaluator(in_processes(), mode="replay", num_cached_batches=3)
-    assert len(evaluator.cached_batches) == 3
-    assert not any(leaf.is_shared() for batch in evaluator.cached_batches for leaf in batch)
-
-
 def test_dropped_samples_are_not_counted() -> None:
     evaluator = LoaderEvaluator(threaded([*FILES[:12], b"no JPEG", *FILES[12:]]))
     assert sum(len(batch["names"]) for batch in evaluator) == 40

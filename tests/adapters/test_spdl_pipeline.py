@@ -108,14 +108,6 @@ def test_a_second_epoch_of_a_pipeline_is_an_error(make: Any) -> None:
     loader.stop()
 
 
-def test_a_pipeline_that_the_user_has_run_is_an_error() -> None:
-    """An epoch that would be empty, or the rest of a sink, is refused."""
-    loader = pipeline()
-    list(loader)
-    with pytest.raises(UsageError, match="has been run"):
-        list(LoaderEvaluator(loader))
-
-
 def test_a_pipeline_runs_while_its_epoch_is_served() -> None:
     for broken_off in (False, True):
         loader = pipeline()

@@ -91,17 +91,6 @@ def test_indices_may_be_negative() -> None:
     assert (stages.slowest_index == -1).all()
 
 
-def test_what_is_told_of_a_batch_is_taken_once_and_for_that_batch() -> None:
-    channel = Channel(1, batches=4)
-    for idx in (2, 6):  # of one place: the later one is there
-        channel.tell(channel.of_batch(idx), idx, {"fetch_ns": idx})
-    assert channel.take(channel.of_batch(2), 2) is None
-    assert channel.take(channel.of_batch(6), 6) == {"fetch_ns": 6}
-    assert channel.take(channel.of_batch(6), 6) is None
-    with pytest.raises(ValueError, match="too many for one batch"):
-        channel.tell(channel.of_batch(1), 1, {"code": "x" * 10_000})
-
-
 def test_three_epochs_of_persistent_workers() -> None:
     loader = DataLoader(Tensors, batch_size=8, num_workers=2, persistent_workers=True)
     run = recorded(loader, epochs=3)

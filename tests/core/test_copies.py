@@ -154,17 +154,6 @@ def test_copies_need_no_torch(regions: Regions, monkeypatch: pytest.MonkeyPatch)
     assert are_used(regions)
 
 
-@pytest.mark.parametrize("leaf", [DOUBLES, FLOATS], ids=["array", "tensor"])
-def test_memory_is_used_again(leaf: Any, regions: Regions) -> None:
-    """The next copy of about that size, of whatever kind, uses it once the last one is gone."""
-    first, second = clone(leaf), clone(leaf)
-    del first, second
-    assert len(unused(regions)) == 2
-    copied = clone(DOUBLES)
-    assert np.array_equal(copied, DOUBLES)
-    assert len(unused(regions)) == 1
-
-
 @pytest.mark.parametrize(
     ("leaf", "view"),
     [

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from loadeval import LoaderEvaluator, Run, read_run
-from loadeval.core import counting
 from loadeval.estimate.metrics import FEWEST_BATCHES
 
 
@@ -38,13 +37,6 @@ def recorded(batches: Any, epochs: int = 1, **options: Any) -> Run:
 LENGTHS = [2 + number % 50 for number in range(400)]
 
 
-def test_what_is_known_is_of_the_batch_of_that_number() -> None:
-    """So it is in each epoch."""
-    known = looked_at(recorded([batch_of(length) for length in LENGTHS], epochs=2))
-    assert {epoch for epoch, _ in known} == {0, 1}
-    assert all(length == LENGTHS[number] for (_, number), length in known.items())
-
-
 def test_padding_is_counted_exactly() -> None:
     padding = recorded([batch_of(10)] * 3).padding
     names = ("batch", "positions", "padded", "length", "longest")
@@ -58,17 +50,6 @@ def test_few_batches_are_looked_at(is_constant: bool) -> None:
     numbers = [number for _, number in looked_at(recorded([batch_of(n) for n in lengths]))]
     assert numbers[0] == 0
     assert FEWEST_BATCHES <= len(numbers) <= len(set(lengths)) + 12
-
-
-def test_what_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counting does then what it does with any batch that it cannot look at."""
-
-    def fail(_batch: Any) -> None:
-        raise RuntimeError
-
-    monkeypatch.setattr(counting, "padding_of", fail)
-    run = recorded([batch_of(length) for length in LENGTHS])
-    assert (len(run.steps), len(run.padding)) == (len(LENGTHS), 0)
 
 
 def test_both_arms_are_looked_at(tmp_path: Path) -> None:

@@ -147,17 +147,6 @@ def test_an_ideal_block_of_fast_steps_lasts_long_enough(step_ms: int) -> None:
     assert pair["real"].warmup == max(math.ceil(25 / step_ms), SHORTEST_WARMUP)
 
 
-@pytest.mark.parametrize(
-    ("wait_ms", "step_ms", "expected"), [(900, 100, (10, 8)), (5000, 3000, (8, 8))]
-)
-def test_no_block_is_longer_than_ten_seconds(
-    wait_ms: int, step_ms: int, expected: tuple[int, int]
-) -> None:
-    """But for one of the fewest batches."""
-    pair = next_pair(begun(wait_ms * MS, step_ms * MS), steady(MS, MS))
-    assert counted(pair) == expected
-
-
 def test_both_blocks_shrink_where_batches_do_not_suffice_for_eight_pairs() -> None:
     """They shrink in proportion until the ideal one has its fewest; then the real one, warm-ups."""
     sizes = []
