@@ -127,6 +127,3 @@ def test_one_batch_is_read_ahead(read_ahead: ReadAhead) -> None:
     """Accelerate reads it, so in place the row of a batch has the step of the batch before."""
     assert read_ahead(measured_first, "in place") == 2 * ([1] * 20 + [0])
     assert read_ahead(prepared_first, "wrapped") == [0] * 42
-
-
-# torchdata's StatefulDataLoader warns so about torch.

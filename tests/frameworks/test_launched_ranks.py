@@ -15,7 +15,6 @@ pytestmark = pytest.mark.timeout(240)  # of two launches, each of which has a li
 
 SCRIPTS = Path(__file__).with_name("scripts")
 DDP = str(SCRIPTS / "ddp.py")
-OWN_LAUNCHER = [sys.executable, str(SCRIPTS / "launcher.py"), DDP]
 BATCHES, FEWER, LAST = 60, 9, 90
 """The same numbers as in ddp.py."""
 
@@ -80,10 +79,9 @@ def test_ranks_of_unequal_lengths_do_not_hang(tmp_path: Path) -> None:
     assert f"Ranks have {shortest} to {2 * BATCHES} batches" in " ".join(done.err.split())
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "own"])
-def test_a_rank_that_dies_ends_the_others_as_without_us(launcher: str, tmp_path: Path) -> None:
+def test_a_rank_that_dies_ends_the_others_as_without_us(tmp_path: Path) -> None:
     """The exit code is the same; what was measured until then is told."""
-    command = torchrun(2) if launcher == "torchrun" else OWN_LAUNCHER
+    command = torchrun(2)
     done, _ = alternated(tmp_path, command, "--dies")
     code, _ = bare(tmp_path, command, "--dies")
     assert done.code == code

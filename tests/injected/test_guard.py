@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
@@ -20,7 +19,6 @@ import pytest
 import loadeval
 from loadeval import LoaderEvaluator, LoadevalWarning, Run, read_run
 from loadeval.core import recorder
-from loadeval.core.cuda import GpuIdleTimer
 from loadeval.core.loop import Serving
 from loadeval.core.recorder import OpenEpoch, Recorder
 from loadeval.errors import AskingTheLoader, Guard, is_of_a_signal
@@ -276,27 +274,6 @@ def test_no_other_thread_writes_behind_a_gap(monkeypatch: pytest.MonkeyPatch) ->
     with fails():
         evaluator.recorded()
     assert evaluator.recorded().batches == 0
-
-
-class Broken:
-    """Stands for CUDA events, one call of whose methods fails."""
-
-    def __init__(self, fails_at: int) -> None:
-        self.left = itertools.count(fails_at - 1, -1)
-
-    def __call__(self) -> Broken:
-        self.record()
-        return self
-
-    def record(self) -> None:
-        if next(self.left) == 0:
-            fail()
-
-
-@pytest.mark.parametrize("fails_at", range(1, 9))
-def test_events_of_the_device_that_fail_lose_no_batch(fails_at: int) -> None:
-    watched = GpuIdleTimer(0, Broken(fails_at), deque()).watched(iter(range(9)))
-    assert list(watched) == list(range(9))
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])

@@ -8,7 +8,6 @@ import math
 import os
 import signal
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -264,34 +263,3 @@ def test_consumers_may_break_raise_and_keep(mode: str, tmp_path: Path) -> None:
     run = read_run(path)
     assert run.closed
     assert run.batches == 6 + 8 + 3 * LENGTH
-
-
-class Clock:
-    """A clock that is set by what `jump` returns, in place of what it would tell."""
-
-    def __init__(self, jump: Callable[[int], Any]) -> None:
-        self.jump = jump
-        self.calls = 0
-
-    def __call__(self) -> Any:
-        self.calls += 1
-        return self.jump(self.calls)
-
-
-def raises(_: int) -> int:
-    raise OSError("no clock")
-
-
-@IN_EACH_MODE
-def test_a_clock_that_fails_ends_no_training(mode: str) -> None:
-    """It fails at any of its readings."""
-    for fails_at in (10, 100, 333):
-        clock = Clock(lambda call, at=fails_at: raises(call) if call >= at else call)  # type: ignore[misc]
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            evaluator = LoaderEvaluator(range(LENGTH), mode, LENGTH, clock=clock)
-            served = [list(evaluator) for _ in range(3)]
-            evaluator.close()
-        assert served == [list(range(LENGTH))] * 3
-        assert len(said) == 1
-        assert "no clock" in str(said[0].message)

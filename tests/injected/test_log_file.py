@@ -14,7 +14,6 @@ from loadeval import LoaderEvaluator, LoadevalWarning, Run, RunLogError, read_ru
 from loadeval.core import recorder, threads
 from loadeval.data import log as writer
 from loadeval.errors import warn
-from tests.injected.zygote import Zygote
 
 MODES = ("log", "alternate", "replay")
 BATCHES = list(range(60))
@@ -220,35 +219,6 @@ def test_a_pipe_is_no_log(tmp_path: Path) -> None:
     os.close(file)
     with pytest.raises(RunLogError, match="cannot write the run log"):
         wrapped(BATCHES, tmp_path / "pipe", overwrite=True)
-
-
-def test_standard_output_is_no_log(zygote: Zygote, tmp_path: Path) -> None:
-    """Others still write there where a program has closed it: C code, and its children."""
-    code = """
-os.close(0), os.close(1), os.close(2)
-epoch(measured(Loader()))
-os.system("echo hello; echo error >&2")
-"""
-    ended = zygote.run(code, tmp_path / "log")
-    assert ended.code == 0
-    assert read_run(tmp_path / "log" / "run.jsonl").closed
-
-
-def test_without_threads_the_log_is_written_when_it_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The system may allow no more of them."""
-
-    def refused(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refused)
-    path = tmp_path / "run.jsonl"
-    evaluator = wrapped(BATCHES, path, "alternate")
-    assert sorted(evaluator) == BATCHES
-    evaluator.close()
-    run = read_run(path)
-    assert (run.closed, run.batches) == (True, 60)
 
 
 class Broken:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 from collections.abc import Iterator
@@ -118,13 +117,6 @@ def test_one_thread_after_another_is_measured(mode: str) -> None:
     assert [end.cause for end in run.ends] == ["exhausted"]
 
 
-@IN_EACH_MODE
-def test_an_epoch_is_handed_to_threads_in_its_middle(mode: str) -> None:
-    epoch = iter(LoaderEvaluator(Numbers(), mode, 3))
-    first = [next(epoch) for _ in range(20)]
-    assert sorted(first + read_by(4, epoch)) == sorted(expected(mode))
-
-
 def test_a_generator_of_the_loaders_own_refuses_a_second_thread() -> None:
     """The first one gets its batch, as without loadeval."""
     loads, may_go = threading.Event(), threading.Event()
@@ -146,25 +138,3 @@ def test_a_generator_of_the_loaders_own_refuses_a_second_thread() -> None:
         may_go.set()
         assert first.result(IN_TIME_S) == 1
     assert list(epoch) == [2]
-
-
-def test_coroutines_take_turns() -> None:
-    """Each batch is served once, from one epoch or from one each."""
-    evaluator = LoaderEvaluator(Numbers(), probes=())
-
-    async def read(epoch: Iterator[int], into: list[int]) -> None:
-        for batch in epoch:
-            into.append(batch)
-            await asyncio.sleep(0)
-
-    async def read_together() -> tuple[list[int], list[list[int]]]:
-        epoch, shared = iter(evaluator), list[int]()
-        await asyncio.gather(*(read(epoch, shared) for _ in range(3)))
-        own: list[list[int]] = [[], []]
-        await asyncio.gather(*(read(iter(evaluator), into) for into in own))
-        return shared, own
-
-    shared, own = asyncio.run(read_together())
-    assert sorted(shared) == list(range(LENGTH))
-    assert own == [list(range(LENGTH))] * 2
-    assert evaluator.recorded().batches == 3 * LENGTH

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import shutil
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from loadeval import LoadevalWarning, read_run
+from loadeval import read_run
 from loadeval.adapter import PLACES, made_at
 from loadeval.launch import hook, loadeval_inject
 from loadeval.launch.hook import note_made
@@ -225,40 +224,6 @@ def test_loaders_of_a_registered_module_are_measured(
     assert [read_run(log).batches for log in folder.glob("*.jsonl")] == [3] * 4
     assert module.deque is deque
     assert list(module.Own()) == [1, 2, 3]
-
-
-def test_a_file_that_cannot_be_written_is_told_once(
-    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is measured stays."""
-    monkeypatch.setattr("loadeval.launch.settings.registered", lambda: {package: POINT})
-    module = loaders(package)
-    folder = install(output=tmp_path / "logs")
-
-    def full(*_: Any) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr("loadeval.data.folder.ProcessRecord.save", full)
-    with pytest.warns(LoadevalWarning, match=r"rank0.json, which .* \(no space left\)") as said:
-        assert list(module.Loader()) == [1, 2, 3]
-        uninstall()
-    assert len(said) == 1
-    assert read_run(folder / "rank0.jsonl").batches == 3
-
-
-def test_a_folder_that_is_gone_is_told_once(
-    package: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The loaders are iterated unmeasured."""
-    monkeypatch.setattr("loadeval.launch.settings.registered", lambda: {package: POINT})
-    module = loaders(package)
-    shutil.rmtree(install(output=tmp_path / "logs"))
-    for _ in range(2):
-        assert list(module.Loader()) == [1, 2, 3]
-    assert capsys.readouterr().err.count("not measured") == 1
 
 
 def test_a_python_of_long_ago_starts_as_without_us(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -259,16 +259,6 @@ def test_the_error_of_a_beginning_is_the_programs(capsys: pytest.CaptureFixture[
     assert "loadeval" not in capsys.readouterr().err
 
 
-@installed
-def test_our_failure_changes_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The log cannot be written: one line on stderr, and all batches."""
-    monkeypatch.setattr("loadeval.launch.session.LoaderEvaluator", None)
-    assert numbers(DataLoader(dataset(), 4)) == list(range(20))
-    assert "loadeval: not measured (TypeError" in capsys.readouterr().err
-
-
 def test_a_loader_that_is_measured_already_is_left_to_that(folder: Path) -> None:
     loader = DataLoader(dataset(), 4)
     evaluator = LoaderEvaluator(loader)

@@ -13,7 +13,6 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import UsageError, read_run
-from loadeval.launch.command import why_nothing
 from loadeval.launch.settings import RunSettings, check, settings_in
 from tests.launch.conftest import Launch, ran
 from tests.launch.installing import install, uninstall
@@ -72,29 +71,6 @@ def test_an_evaluation_is_known_by_its_function(tmp_path: Path) -> None:
     train(made(num_workers=1))
     trainer["evaluation_loop"](made(8, num_workers=1))
     assert noted(folder) == {"rank0.jsonl": {"timeout": 3}, "rank0-validation.jsonl": None}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_threads": 2}, "this DataLoader has no num_threads that can be changed"),
-        (
-            {"prefetch_factor": 4},
-            "DataLoader does not take prefetch_factor=4: prefetch_factor option could only be",
-        ),
-    ],
-)
-def test_what_a_loader_does_not_take(
-    settings: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    """It raises before the first batch, and again if the program goes on."""
-    folder = install(output=tmp_path / "logs", settings=settings)
-    loader = made()
-    for _ in range(2):
-        with pytest.raises(UsageError, match=message):
-            iter(loader)
-    assert noted(folder) == {}
-    assert message in why_nothing(folder, 1)
 
 
 def test_settings_are_written_as_in_python() -> None:

@@ -48,10 +48,6 @@ def test_the_cpu_of_a_worker(make_child: Callable[[], Child]) -> None:
     assert until(lambda: probe.read().get("machine", {}).get("cpu_cores"))
 
 
-def test_without_children_there_are_no_workers() -> None:
-    assert "workers" not in opened().read()
-
-
 def test_memory_of_workers(make_child: Callable[[], Child]) -> None:
     child = make_child()
     before = opened().read()["workers"]

@@ -6,13 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
-from loadeval import LoaderEvaluator
 from loadeval.errors import ProbeError
-from loadeval.probes import probes_named
 from loadeval.probes.threads import (
     Files,
     PythonLockProbe,
@@ -145,25 +142,3 @@ def test_where_threads_are_not_told_of_it_says_so(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Files, "times_of", lambda *_: None)
     with pytest.raises(ProbeError, match="does not tell the CPU time of threads"):
         ThreadsProbe().open()
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"mode": "alternate"}, True),
-        ({"mode": "alternate", "probes": ()}, False),
-        ({"mode": "log"}, False),
-    ],
-)
-def test_an_evaluator_reads_threads_where_it_looks_inside(
-    options: dict[str, Any], expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chosen: list[Any] = []
-
-    def note(*arguments: Any, **named: Any) -> tuple[Any, ...]:
-        chosen.extend(probes_named(*arguments, **named))
-        return ()
-
-    monkeypatch.setattr("loadeval.evaluator.probes_named", note)
-    LoaderEvaluator([1, 2], **options)
-    assert ("threads" in [probe.name for probe in chosen]) is expected
