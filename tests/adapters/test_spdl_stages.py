@@ -18,7 +18,6 @@ from loadeval import LoaderEvaluator, OperatorTimes, Run
 from loadeval.adapter import adapter_for
 from loadeval.testing import same_batch
 from tests.adapters.test_spdl import in_processes, threaded
-from tests.images import FILES
 from tests.spdl_pipelines import (
     NEVER_RUN,
     builder,
@@ -152,19 +151,6 @@ def test_the_users_hooks_are_called_as_ever() -> None:
     assert tasks(run)[DECODE] == 40
 
 
-def test_what_fails_is_dropped_as_ever() -> None:
-    files = [*FILES[:20], b"no JPEG", *FILES[20:]]
-    batches, run = looked_into(threaded(files))
-    assert sum(len(batch["images"]) for batch in batches) == 40
-    assert tasks(run)[DECODE] == 41
-
-
-def error_of(loader: Any) -> type[BaseException]:
-    with pytest.raises(Exception) as raised:  # noqa: PT011 - whatever SPDL raises
-        list(loader)
-    return raised.type
-
-
 def test_an_epoch_that_is_broken_off_ends() -> None:
     loader = threaded()
     evaluator = LoaderEvaluator(loader, stages=True, probes=())
@@ -193,12 +179,6 @@ def test_nothing_is_left_on_a_loader() -> None:
     for _ in evaluator:
         assert vars(loader) == before
     assert vars(loader) == before
-
-
-def test_a_loader_that_cannot_build_fails_as_ever() -> None:
-    loader = threaded(num_threads=0)
-    assert error_of(loader) is error_of(LoaderEvaluator(loader, stages=True, probes=()))
-    assert "_get_pipeline" not in vars(loader)
 
 
 def test_a_pipeline_that_was_started_is_not_timed() -> None:

@@ -33,13 +33,9 @@ from loadeval.frames import short_switches
 from loadeval_adapters.torch_trace import iterators as torch_iterators
 from loadeval_adapters.torch_trace import kernel
 from loadeval_adapters.torch_trace import worker as torch_worker
-from loadeval_adapters.torch_trace.channel import Channel
 from loadeval_adapters.torch_trace.code import Activity, CodeSampler
 from loadeval_adapters.torch_trace.iterators import (
     DataLoaderStages,
-    Epoch,
-    WithWorkers,
-    stage_times,
 )
 from tests.adapters import stage_datasets as some
 from tests.adapters.stage_datasets import needs_in_order, stateful
@@ -157,17 +153,6 @@ def test_a_stateful_loader_is_resumed() -> None:
     (stages,) = rows_of(evaluator.recorded())
     assert stages.batch.tolist() == [0, 1, 2, 3]
     assert (stages.fetch_ns > 0).all()
-
-
-def test_what_was_pinned_before_looking_began_is_told() -> None:
-    loader = DataLoader(Tensors, batch_size=8, num_workers=1)
-    batches, watched = iter(loader), WithWorkers(print, Channel(1, batches=16))
-    watched.attach(batches)
-    watched.look(True)
-    watched.serve(Epoch())
-    watched._pins[0] = 1, 2, 3
-    list(batches)
-    assert stage_times(0, [row for _, row in watched.rows]).pin_ns == [3, None, None, None, None]
 
 
 class SlowToBegin(Sampler[int]):

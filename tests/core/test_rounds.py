@@ -121,23 +121,6 @@ def test_batches_suffice_for_eight_pairs(
     assert schedule.served <= batches
 
 
-@given(st.lists(st.tuples(PACES, PACES), min_size=2, max_size=2), DEPTHS, LENGTHS)
-def test_fixed_sizes_depend_on_nothing_measured(
-    times: list[tuple[int, int]], depth: int, length: int | None
-) -> None:
-    sequences = []
-    for wait_ns, step_ns in times:
-        schedule = Schedule(prefetch_depth=depth, length=length)
-        schedule.fixed = True
-        noted_head(schedule, wait_ns, step_ns)
-        sequences.append([next_pair(schedule, steady(wait_ns, step_ns)) for _ in range(4)])
-    assert sequences[0] == sequences[1]
-    assert [counted(pair)[0] for pair in sequences[0]] == [8, 14, 44, 20]
-    for pair in sequences[0]:
-        assert pair["ideal"].counted == block_for(depth)
-        assert (pair["real"].warmup, pair["ideal"].warmup) == (head_for(depth), SHORTEST_WARMUP)
-
-
 @pytest.mark.parametrize("step_ms", [1, 2, 10, 25])
 def test_an_ideal_block_of_fast_steps_lasts_long_enough(step_ms: int) -> None:
     """The warm-ups last long enough too."""
@@ -175,17 +158,6 @@ def test_blocks_grow_with_the_batches_served() -> None:
     assert counted(pairs[-1])[1] == 25
 
 
-@pytest.mark.parametrize("limit", [{"pairs": 3}, {"batches": 60}])
-def test_a_run_ends_with_a_pair(limit: dict[str, int]) -> None:
-    schedule = Schedule(**limit)
-    noted_head(schedule, 100 * MS, 100 * MS)
-    for _ in range(3):
-        assert not schedule.is_over
-        next_pair(schedule, steady(200 * MS, 100 * MS))
-    assert schedule.is_over
-    assert schedule.block is None
-
-
 def test_two_epochs_that_are_read_at_once_end_a_block_once() -> None:
     """Both have served its batches; the other block of the pair is still to come."""
     schedule = Schedule()
@@ -208,14 +180,3 @@ def test_batches_for_pairs_suffice(pairs: int, depth: int) -> None:
     for _ in range(with_instruments(pairs)):
         next_pair(schedule, steady(10_000 * MS, 5000 * MS))
     assert schedule.served == batches_for(pairs, depth)
-
-
-def test_the_starts_of_some_epochs_are_looked_into() -> None:
-    """Of the first, and of one in three from the second on, whatever the blocks are for."""
-    schedule = Schedule(length=MANY)
-    schedule.has_instruments = True
-    looks = []
-    for _ in range(8):
-        looks.append(schedule.looks_next())
-        schedule.begin_epoch()
-    assert looks == [True, True, False, False, True, False, False, True]

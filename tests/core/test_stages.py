@@ -199,46 +199,6 @@ def test_what_raises_ends_looking_into_the_loader(tmp_path: Path, fails: str, mo
     assert loader.said.count("close") == (fails != "stages")
 
 
-class Maker:
-    """Makes loaders that note together what is asked of their stages; call `fails` raises."""
-
-    def __init__(self, fails: int | None = None, fails_inside: str = "") -> None:
-        self.fails = fails
-        self.fails_inside = fails_inside
-        self.said: list[str] = []
-
-    def make(self) -> StagedLoader:
-        self.said.append("made")
-        if self.said.count("made") == self.fails:
-            raise OSError("no loader")
-        return StagedLoader(3, self.said, self.fails_inside)
-
-
-def test_a_callable_makes_one_loader_for_each_epoch() -> None:
-    """The first one when it is wrapped, and each of them is looked into."""
-    maker = Maker()
-    evaluator = LoaderEvaluator(maker.make, stages=True)
-    for _ in range(3):
-        list(evaluator)
-    evaluator.close()
-    assert maker.said.count("made") == maker.said.count("begin") == 3
-    assert maker.said.count("close") == 1
-    assert batches_by_epoch(evaluator.recorded()) == {epoch: [0, 1, 2] for epoch in range(3)}
-
-
-def test_what_a_callable_raises_is_the_training_loops() -> None:
-    """It is called once, and looking into its loaders goes on."""
-    maker = Maker(fails=2)
-    evaluator = LoaderEvaluator(maker.make, stages=True)
-    list(evaluator)
-    with pytest.raises(OSError, match="no loader"):
-        list(evaluator)
-    assert maker.said.count("made") == 2
-    list(evaluator)
-    assert batches_by_epoch(evaluator.recorded()) == {0: [0, 1, 2], 1: [0, 1, 2]}
-    assert missing(evaluator.recorded()) == ["no transforms"]
-
-
 @pytest.mark.parametrize("logged", [True, False])
 def test_a_closed_evaluator_does_not_look_into_the_loader(tmp_path: Path, logged: bool) -> None:
     """An epoch that had begun is told no number; what was found before is in the run."""

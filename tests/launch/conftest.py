@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ import pytest
 
 from loadeval import Run, read_run
 from loadeval.data.folder import LoaderRecord, ProcessRecord, processes_in
+from tests.launch.installing import uninstall
 
 Launch = Callable[..., "Launched"]
 
@@ -95,6 +96,12 @@ def launched(
     words = [*launch_command(folder, *options), *command]
     done = ran(tmp_path, *words, stdin=stdin, timeout_s=timeout_s)
     return Launched(done.returncode, done.stdout, done.stderr, folder)
+
+
+@pytest.fixture(autouse=True)
+def _uninstalled() -> Iterator[None]:
+    yield
+    uninstall()
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from torch.utils.data import (
     DataLoader,
     IterableDataset,
@@ -28,6 +27,7 @@ from loadeval import LoaderEvaluator, UsageError, read_run
 from loadeval.data.folder import processes_in
 from loadeval.launch import hook
 from tests.launch.installing import install, uninstall
+from tests.launch.test_roles import train
 
 installed = pytest.mark.usefixtures("folder")
 MAKES = DataLoader.__init__
@@ -37,12 +37,6 @@ MAKES = DataLoader.__init__
 def _folder(tmp_path: Path) -> Path:
     """The folder of the logs of what is measured."""
     return install(output=tmp_path / "logs")
-
-
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
-    yield
-    uninstall()
 
 
 def dataset(samples: int = 20) -> TensorDataset:
@@ -96,14 +90,6 @@ def roles(folder: Path) -> dict[str, str]:
     uninstall()
     (process,) = processes_in(folder)
     return {loader.log: loader.role for loader in process.loaders}
-
-
-def train(loader: Any) -> None:
-    model = nn.Linear(1, 1)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    for (batch,) in loader:
-        model(batch[:, None]).sum().backward()
-        optimiser.step()
 
 
 def test_optimizer_steps_tell_training_from_others(folder: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ from tests.launch.installing import install, uninstall
 from tests.launch.test_roles import evaluate, evaluate_by_batch, train
 
 SETTINGS_PROGRAM = Path(__file__).with_name("settings_program.py")
-
-
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
-    yield
-    uninstall()
 
 
 def made(samples: int = 12, **options: Any) -> DataLoader[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,6 @@ from tests.launch.installing import install, uninstall
 
 SAMPLES, BATCH = 200, 4
 BATCHES = SAMPLES // BATCH
-
-
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
-    yield
-    uninstall()
 
 
 @pytest.fixture(name="folder", params=["log", "alternate"])

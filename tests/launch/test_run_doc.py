@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import loadeval
 from loadeval.cli.main import app
 from tests.launch.conftest import ROOT, ran
-from tests.launch.installing import install, uninstall
+from tests.launch.installing import install
 
 PAGE = (ROOT / "docs" / "run.md").read_text(encoding="utf-8")
 (FIRST, *_) = re.findall(r"^\$ (.*)$", PAGE, re.MULTILINE)
@@ -54,12 +54,9 @@ def test_the_errors_are_those_that_it_shows(
     refused = CliRunner().invoke(app, ["run", "--set", "batch_size=64", "--", "python"])
     assert (refused.exit_code, refused.stderr.strip()) == (1, of_command)
     install(settings={"prefetch_factor": 4})
-    try:
-        with pytest.raises(loadeval.UsageError) as caught:
-            exec(TRAIN, {})
-        assert f"Error: {caught.value}" == of_loader
-    finally:
-        uninstall()
+    with pytest.raises(loadeval.UsageError) as caught:
+        exec(TRAIN, {})
+    assert f"Error: {caught.value}" == of_loader
 
 
 def test_a_notebook_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
