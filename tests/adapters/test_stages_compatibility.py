@@ -17,7 +17,7 @@ from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Subset, Te
 from loadeval import LoaderEvaluator, Run
 from tests.adapters import stage_datasets as some
 from tests.adapters.children import still_running
-from tests.adapters.stage_datasets import needs_in_order, stateful
+from tests.adapters.stage_datasets import stateful
 from tests.runs.tables import Rows, rows_of
 
 TWO = {"num_workers": 2}
@@ -194,12 +194,6 @@ def test_errors_of_workers_are_the_same(case: str) -> None:
 @pytest.mark.parametrize("case", ["uneven stream", "stateful", "transforms of all kinds"])
 def test_with_persistent_workers(case: str) -> None:
     check(lambda: CASES[case](num_workers=2, persistent_workers=True))
-
-
-@needs_in_order
-def test_out_of_order() -> None:
-    run = check(lambda: DataLoader(Tensors, batch_size=4, num_workers=1, in_order=False))
-    assert len(rows_of(run)[0]) == 10
 
 
 @pytest.mark.check

@@ -54,15 +54,6 @@ TestLoaders = contract(
 )
 
 
-@pytest.mark.check
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_every_start_method_is_served_and_described(method: str) -> None:
-    loader = DataLoader(Tensors, batch_size=8, num_workers=1, multiprocessing_context=method)
-    evaluator = LoaderEvaluator(loader)
-    assert len(list(evaluator)) == 5
-    assert evaluator.recorded().header.loader.start_method == method
-
-
 def test_the_description_is_the_loaders() -> None:
     loader = DataLoader(
         Tensors, batch_size=8, num_workers=2, prefetch_factor=3, persistent_workers=True

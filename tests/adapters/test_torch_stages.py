@@ -28,7 +28,7 @@ from torch.utils.data._utils import fetch, pin_memory, signal_handling
 from torch.utils.data._utils import worker as torch_workers
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from loadeval import LoaderEvaluator, Run, StageNote, StageTimes, install
+from loadeval import LoaderEvaluator, Run, StageNote, StageTimes
 from loadeval.frames import short_switches
 from loadeval_adapters.torch_trace import iterators as torch_iterators
 from loadeval_adapters.torch_trace import kernel
@@ -38,7 +38,7 @@ from loadeval_adapters.torch_trace.iterators import (
     DataLoaderStages,
 )
 from tests.adapters import stage_datasets as some
-from tests.adapters.stage_datasets import needs_in_order, stateful
+from tests.adapters.stage_datasets import needs_in_order
 from tests.runs.tables import rows_of
 
 Tensors = TensorDataset(torch.arange(80.0).reshape(40, 2), torch.arange(40))
@@ -135,24 +135,6 @@ def test_an_abandoned_iterator_ends_its_workers_at_once() -> None:
     finally:
         gc.enable()
     assert len(rows_of(evaluator.recorded())[0]) == 1
-
-
-def test_a_stateful_loader_is_resumed() -> None:
-    def make() -> Any:
-        return stateful(some.Countdown(), batch_size=4, num_workers=1)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        first = LoaderEvaluator(make(), stages=True)
-        list(islice(first, 2))
-        resumed = make()
-        resumed.load_state_dict(first.state_dict())
-        first.close()
-        with LoaderEvaluator(resumed, stages=True) as evaluator:
-            assert [batch.tolist()[0] for batch in evaluator] == [8, 12, 16, 20]
-    (stages,) = rows_of(evaluator.recorded())
-    assert stages.batch.tolist() == [0, 1, 2, 3]
-    assert (stages.fetch_ns > 0).all()
 
 
 class SlowToBegin(Sampler[int]):
@@ -378,16 +360,6 @@ class TestDescriptors:
             assert left_of_kernel() == before
         assert during >= {"schedstat", "io"}
 
-    def test_none_of_the_kernels_is_left_of_an_iterator_that_outlives_the_evaluator(self) -> None:
-        before = left_of_kernel()
-        evaluator = LoaderEvaluator(DataLoader(Tensors, batch_size=8), stages=True)
-        batches = iter(evaluator)
-        next(batches)
-        evaluator.close()
-        assert len(list(batches)) == 4
-        del batches
-        assert left_of_kernel() == before
-
 
 @needs_proc
 def test_a_forked_worker_copies_the_pages_of_objects_that_it_reads(
@@ -531,14 +503,6 @@ def test_a_fork_in_training_keeps_no_rows() -> None:
         os._exit(rows != (4, [1]))
     assert os.waitpid(child, 0)[1] == 0
     stages.close()
-
-
-def test_in_place() -> None:
-    loader = DataLoader(Tensors, batch_size=8, num_workers=1)
-    evaluator = install(loader, stages=True)
-    assert len(list(loader)) == 5
-    evaluator.close()
-    assert len(rows_of(evaluator.recorded())[0]) == 5
 
 
 def test_persistent_workers_that_were_started_before() -> None:

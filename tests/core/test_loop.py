@@ -214,23 +214,3 @@ def test_an_error_ends_the_epoch_for_who_does_not_read_on(tmp_path: Path) -> Non
     assert next(epoch) == 2
     del epoch
     assert read_run(tmp_path / "run.jsonl").ends == (end,)
-
-
-def test_an_error_while_the_loader_is_stopped_for_replay_passes_through() -> None:
-    stopped = 0
-
-    def batches() -> Iterator[int]:
-        nonlocal stopped
-        try:
-            yield from range(9)
-        finally:
-            stopped += 1
-            if stopped == 2:  # once the replayed batches were read it stops, too
-                raise ValueError("bad")
-
-    evaluator = LoaderEvaluator(
-        batches, "replay", 2, epoch_batches=4, replay_after=3, clock=FakeClock()
-    )
-    assert read_on(iter(evaluator)) == [0, 1, 2, "bad"]
-    assert list(evaluator) == [0, 1, 0, 1]
-    assert [end.cause for end in evaluator.recorded().ends] == ["unmeasured", "exhausted"]

@@ -77,20 +77,6 @@ def test_a_probe_may_be_read_at_every_so_manieth_tick() -> None:
     assert always == list(range(8))
 
 
-def test_a_probe_that_cannot_open_says_why_once() -> None:
-    """Its readings are none, with the reason."""
-    probe, other = Script(), Script(name="other")
-    probe.fails_to_open = ProbeError("no NVIDIA driver found")
-    it, _ = reader(probe, other)
-    it.tick()
-    it.tick()
-    assert plain_values(it.take()) == [
-        ("other", "it", [0, 0], {"level_bytes": [1, 1]}),
-        ("script", "", [], {}, "no NVIDIA driver found"),
-    ]
-    assert probe.did == ["open"]
-
-
 def test_one_subject_may_end_and_others_go_on() -> None:
     """Text in the place of its quantities is why; the probe is read as before."""
     probe = Script(

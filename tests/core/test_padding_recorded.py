@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,28 +62,3 @@ def test_both_arms_are_looked_at(tmp_path: Path) -> None:
     assert all(length == served[epoch][number] for (epoch, number), length in known.items())
     arms = {int(run.steps.arm[epoch * len(batches) + number]) for epoch, number in known}
     assert arms == {0, 1}
-
-
-def test_an_epoch_that_is_read_on_has_its_numbers() -> None:
-    """The batch after an exception is the next one."""
-
-    class Loader:
-        def __init__(self) -> None:
-            self.lengths = iter([5, 0, 6, 0, 7])
-
-        def __iter__(self) -> Iterator[Any]:
-            return self
-
-        def __next__(self) -> Any:
-            length = next(self.lengths)
-            if not length:
-                raise ValueError("a sample is broken")
-            return batch_of(length)
-
-    evaluator = LoaderEvaluator(Loader())
-    batches = iter(evaluator)
-    for _ in range(3):
-        next(batches)
-        with suppress(ValueError, StopIteration):
-            next(batches)
-    assert looked_at(evaluator.recorded()) == {(0, 0): 5, (0, 1): 6, (0, 2): 7}

@@ -199,23 +199,6 @@ def test_what_raises_ends_looking_into_the_loader(tmp_path: Path, fails: str, mo
     assert loader.said.count("close") == (fails != "stages")
 
 
-@pytest.mark.parametrize("logged", [True, False])
-def test_a_closed_evaluator_does_not_look_into_the_loader(tmp_path: Path, logged: bool) -> None:
-    """An epoch that had begun is told no number; what was found before is in the run."""
-    loader, path = StagedLoader(), tmp_path / "run.jsonl" if logged else None
-    evaluator = LoaderEvaluator(loader, stages=True, log_file=path)
-    reading, begun = iter(evaluator), iter(evaluator)
-    next(reading)
-    evaluator.close()
-    assert list(reading) == [1, 2, 3, 4, 5]
-    assert list(begun) == list(range(6))
-    list(evaluator)
-    evaluator.close()
-    assert asked(loader) == ["stages", "begin", "begin", "epoch 0", "close"]
-    run = evaluator.recorded()
-    assert (run.batches, batches_by_epoch(run)) == (1, {0: [0]})
-
-
 @pytest.mark.parametrize("stages", [True, False])
 def test_each_backend_is_looked_into(tmp_path: Path, stages: bool) -> None:
     """It is in every epoch of every round, by the numbers that the batches have in its log."""

@@ -86,19 +86,6 @@ def test_a_program_is_ended_once_enough_was_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.check
-def test_a_program_that_is_ended_shows_no_traceback(tmp_path: Path) -> None:
-    """That of a Ctrl-C, for which it has no handler."""
-    code = (
-        "import torch, itertools\nfrom torch.utils.data import DataLoader\n"
-        "for _ in itertools.count():\n  for _ in DataLoader(range(100)): pass"
-    )
-    done = ran(tmp_path, "diagnose", "--batches", 40, "--", "python", "-c", code)
-    assert done.returncode == 0, done.stderr
-    assert "loadeval: ending the program here, as Ctrl-C does\n" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.check
 def test_a_program_goes_on_unmeasured_where_asked(tmp_path: Path) -> None:
     """To its own end, with its own exit code."""
     done = ran(tmp_path, "diagnose", "--go-on", "--batches", 40, "--", "python", ENDLESS, 3000, 0)
