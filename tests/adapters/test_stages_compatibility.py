@@ -20,7 +20,6 @@ from tests.adapters.children import still_running
 from tests.adapters.stage_datasets import stateful
 from tests.runs.tables import Rows, rows_of
 
-TWO = {"num_workers": 2}
 Tensors = TensorDataset(torch.arange(80.0).reshape(40, 2), torch.arange(40))
 
 
@@ -34,56 +33,53 @@ def hugging_face() -> Any:
     return dataset.with_format("torch")
 
 
+def of(dataset: Callable[[], Any], kind: Any = DataLoader, **options: Any) -> Callable[..., Any]:
+    """Makes loaders of a new data set with these options and some more."""
+    return lambda **how: kind(dataset(), **options, **how)
+
+
 INDICES: Any = torch.arange(3, 30)
 CASES: dict[str, Callable[..., Any]] = {
-    "transforms of all kinds": lambda **how: DataLoader(
-        some.Picky(), batch_size=4, shuffle=True, worker_init_fn=some.seed_numpy, **how
+    "transforms of all kinds": of(
+        some.Picky, batch_size=4, shuffle=True, worker_init_fn=some.seed_numpy
     ),
-    "a Compose of its own": lambda **how: DataLoader(
-        some.Tailored(), batch_size=4, shuffle=True, **how
+    "a Compose of its own": of(some.Tailored, batch_size=4, shuffle=True),
+    "random collate": of(some.Picky, batch_size=4, collate_fn=some.with_random),
+    "tensors": of(lambda: Tensors, batch_size=8),
+    "__getitems__": of(some.WithItems, batch_size=4),
+    "Subset of ConcatDataset": of(
+        lambda: Subset(ConcatDataset([some.Picky(), some.Picky()]), range(10, 70)), batch_size=4
     ),
-    "random collate": lambda **how: DataLoader(
-        some.Picky(), batch_size=4, collate_fn=some.with_random, **how
-    ),
-    "tensors": lambda **how: DataLoader(Tensors, batch_size=8, **how),
-    "__getitems__": lambda **how: DataLoader(some.WithItems(), batch_size=4, **how),
-    "Subset of ConcatDataset": lambda **how: DataLoader(
-        Subset(ConcatDataset([some.Picky(), some.Picky()]), range(10, 70)), batch_size=4, **how
-    ),
-    "Subset of Subset of Tensors": lambda **how: DataLoader(
-        Subset(Subset(Tensors, list(range(40))), INDICES), batch_size=4, **how
+    "Subset of Subset of Tensors": of(
+        lambda: Subset(Subset(Tensors, list(range(40))), INDICES), batch_size=4
     ),
     "indices of a Subset that can be read once": lambda **how: DataLoader(
         Subset(some.WithItems(), range(5, 25)),
         batch_sampler=[iter([0, 1]), iter([2])],  # type: ignore[list-item]
         **how,
     ),
-    "string keys": lambda **how: DataLoader(
-        some.Keys(), batch_sampler=[["a", "bb"], ["ccc"]], **how
+    "string keys": of(some.Keys, batch_sampler=[["a", "bb"], ["ccc"]]),
+    "no batching": of(some.Picky, batch_size=None),
+    "batches by sampler": of(
+        lambda: Tensors, batch_size=None, sampler=BatchSampler(range(40), 8, drop_last=False)
     ),
-    "no batching": lambda **how: DataLoader(some.Picky(), batch_size=None, **how),
-    "batches by sampler": lambda **how: DataLoader(
-        Tensors, batch_size=None, sampler=BatchSampler(range(40), 8, drop_last=False), **how
-    ),
-    "uneven stream": lambda **how: DataLoader(some.Uneven(), batch_size=2, **how),
-    "stream without batching": lambda **how: DataLoader(some.Uneven(), batch_size=None, **how),
-    "a Dataset that pickles itself": lambda **how: DataLoader(
-        some.Repickling(), batch_size=2, **how
-    ),
-    "Hugging Face": lambda **how: DataLoader(hugging_face(), batch_size=4, **how),
-    "stateful": lambda **how: stateful(some.Picky(), batch_size=4, shuffle=True, **how),
-    "stateful stream": lambda **how: stateful(some.Countdown(), batch_size=4, **how),
+    "uneven stream": of(some.Uneven, batch_size=2),
+    "stream without batching": of(some.Uneven, batch_size=None),
+    "a Dataset that pickles itself": of(some.Repickling, batch_size=2),
+    "Hugging Face": of(hugging_face, batch_size=4),
+    "stateful": of(some.Picky, stateful, batch_size=4, shuffle=True),
+    "stateful stream": of(some.Countdown, stateful, batch_size=4),
 }
-FAILING: dict[str, Callable[..., Any]] = {
-    "a sample": lambda **how: DataLoader(some.Broken(), batch_size=4, **how),
-    "StopIteration of a sample": lambda **how: DataLoader(some.Stops(), batch_size=4, **how),
-    "a stream": lambda **how: DataLoader(some.BrokenStream(), batch_size=4, **how),
+FAILING = {
+    "a sample": of(some.Broken, batch_size=4),
+    "StopIteration of a sample": of(some.Stops, batch_size=4),
+    "a stream": of(some.BrokenStream, batch_size=4),
 }
-LAMBDAS: dict[str, Callable[..., Any]] = {
-    "collate and init": lambda **how: DataLoader(
-        some.Picky(), batch_size=4, collate_fn=lambda x: x, worker_init_fn=lambda _: None, **how
+LAMBDAS = {
+    "collate and init": of(
+        some.Picky, batch_size=4, collate_fn=lambda x: x, worker_init_fn=lambda _: None
     ),
-    "transforms": lambda **how: DataLoader(some.Uneven(lambda x: x + 1), batch_size=4, **how),
+    "transforms": of(lambda: some.Uneven(lambda x: x + 1), batch_size=4),
 }
 
 

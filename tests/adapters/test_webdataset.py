@@ -16,8 +16,6 @@ from tests.images import FILES
 # WebDataset leaves the shard open when an epoch is broken off.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file <_io.BufferedReader:ResourceWarning")
 
-SAMPLES = 40
-
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> list[str]:

@@ -15,8 +15,6 @@ import torch
 from loadeval import leaves, map_leaves
 from loadeval.core.batch import survey
 
-DENSE = torch.tensor([[0.0, 1.0, 0.0, 2.0], [0.0] * 4, [3.0, 0.0, 0.0, 0.0], [0.0] * 4])
-
 
 class Table(dict[str, Any]):
     shape, dtype, nbytes = (9,), "mixed", 99

@@ -11,7 +11,7 @@ import pytest
 from loadeval import read_run
 from loadeval.data.folder import LoaderRecord
 from tests.frameworks.programs import PROGRAMS
-from tests.launch.conftest import Launched, environment, launched
+from tests.launch.conftest import Launched, launched, ran
 
 pytestmark = pytest.mark.check  # each starts Python and imports a framework
 
@@ -36,12 +36,10 @@ def trained(tmp_path: Path, framework: str, *options: str) -> tuple[Launched, Pa
 
 def bare(tmp_path: Path, framework: str) -> list[str]:
     """The traces of a program that was not."""
-    import subprocess
-
     folder = tmp_path / "bare"
     folder.mkdir()
-    command = [sys.executable, SCRIPT, framework, str(folder)]
-    subprocess.run(command, env=environment(), capture_output=True, check=True, timeout=100)
+    done = ran(tmp_path, sys.executable, SCRIPT, framework, folder)
+    assert done.returncode == 0, done.stderr
     return traces(folder)
 
 

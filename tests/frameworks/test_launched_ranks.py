@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.launch.conftest import Launched, environment, launched
+from tests.launch.conftest import Launched, launched, ran
 
 pytestmark = pytest.mark.timeout(240)  # of two launches, each of which has a limit of its own
 
-SCRIPTS = Path(__file__).with_name("scripts")
-DDP = str(SCRIPTS / "ddp.py")
+DDP = str(Path(__file__).with_name("scripts") / "ddp.py")
 BATCHES, FEWER, LAST = 60, 9, 90
 """The same numbers as in ddp.py."""
 
@@ -28,13 +26,7 @@ def bare(tmp_path: Path, command: list[str], *options: str) -> tuple[int, list[s
     """Its exit code, and the losses of each rank."""
     folder = tmp_path / "bare"
     folder.mkdir()
-    done = subprocess.run(
-        [*command, str(folder), *options],
-        env=environment(),
-        capture_output=True,
-        check=False,
-        timeout=100,
-    )
+    done = ran(tmp_path, *command, folder, *options)
     return done.returncode, losses_in(folder)
 
 

@@ -24,7 +24,7 @@ from loadeval.core.recorder import OpenEpoch, Recorder
 from loadeval.errors import AskingTheLoader, Guard, is_of_a_signal
 from loadeval.evaluator import Measurement
 from loadeval.testing import FakeClock
-from tests.injected.reading import Asking, read_on
+from tests.injected.reading import IN_EACH_MODE, MODES, Asking, read_on
 from tests.scripted import SerialLoader
 
 ROOT = Path(loadeval.__file__).parent
@@ -49,8 +49,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "replay": {"mode": "replay", "num_cached_batches": 7},
     "replay later": {"mode": "replay", "num_cached_batches": 7, "replay_after": 20},
 }
-
-MODES = ("log", "alternate", "replay")
 
 
 class InjectedError(Exception):
@@ -202,9 +200,6 @@ class Loader:
 
 def numbers(epoch: Iterable[Any]) -> list[int]:
     return [batch[0] for batch in epoch]
-
-
-IN_EACH_MODE = pytest.mark.parametrize("mode", MODES)
 
 
 def fails() -> Any:

@@ -15,13 +15,11 @@ from tests.injected.launching import launch, program
 from tests.injected.zygote import MODES, PREAMBLE, Zygote
 from tests.launch.conftest import ROOT
 
-EACH = ("log", "alternate", "replay")
 LIMITED = """
 import resource
 def refused(*_):
     "As the system does, of a user who has too many."
     raise RuntimeError("can't start new thread")
-{early}
 loader = measured(Loader())
 {late}
 print(len(epoch(loader)), len(epoch(loader)))
@@ -44,7 +42,7 @@ def test_a_limit_that_is_reached_in_training(
     zygote: Zygote, tmp_path: Path, limit: str, mode: str
 ) -> None:
     """One warning at most, and what is in the log reads."""
-    code = LIMITED.format(early="", late=limit)
+    code = LIMITED.format(late=limit)
     ended = zygote.check(code, tmp_path, mode, most_warnings=1)
     assert "Traceback" not in ended.err
     read_run(ended.folder / "run.jsonl")
@@ -120,7 +118,7 @@ def test_a_shared_memory_of_8_mb(tmp_path: Path) -> None:
     """Four batches of 1 MB are on their way in it, as without loadeval."""
     shell = in_namespace("mount -t tmpfs -o size=8m none /dev/shm")
     assert printed(shell, tmp_path / "work", TORCH, None) == "None\nlog\nalternate\nreplay\n"
-    for mode in EACH:
+    for mode in ("log", "alternate", "replay"):
         assert read_run(tmp_path / "work" / f"{mode}.jsonl").batches == 48
 
 

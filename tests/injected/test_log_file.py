@@ -14,8 +14,8 @@ from loadeval import LoaderEvaluator, LoadevalWarning, Run, RunLogError, read_ru
 from loadeval.core import recorder, threads
 from loadeval.data import log as writer
 from loadeval.errors import warn
+from tests.injected.reading import IN_EACH_MODE
 
-MODES = ("log", "alternate", "replay")
 BATCHES = list(range(60))
 
 
@@ -73,7 +73,7 @@ def written(path: Path) -> Run:
     return read_run(path)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@IN_EACH_MODE
 def test_a_training_does_not_wait_for_a_file_that_stalls(
     tmp_path: Path, stalling: Callable[[], Stalling], mode: str
 ) -> None:
@@ -134,7 +134,7 @@ def append(path: Path) -> None:
         file.write("another rank's\n")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@IN_EACH_MODE
 @pytest.mark.parametrize("fault", [remove, cut_off, append])
 def test_a_file_that_is_lost_is_told_once(
     tmp_path: Path, fault: Callable[[Path], None], mode: str

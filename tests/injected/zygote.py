@@ -50,8 +50,7 @@ import json, os, sys
 from loadeval import LoaderEvaluator
 from loadeval.probes import NAMES, probes_named
 from loadeval.data.environment import describe_environment
-import multiprocessing.pool, psutil, loadeval.evaluator, loadeval.cli.main
-import loadeval.report.report, loadeval.cli.run
+import multiprocessing.pool, psutil, loadeval.evaluator
 describe_environment(), probes_named(NAMES, threads=True)  # what takes time at first
 def main():
     for line in sys.stdin:

@@ -43,9 +43,3 @@ def clock() -> FakeClock:
 def probe(driver: Driver, clock: FakeClock) -> GPUProbe:  # noqa: ARG001 - it asks that driver
     """A probe that is not yet open."""
     return GPUProbe(clock)
-
-
-@pytest.fixture(autouse=True)
-def _all_visible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other packages may have hidden the GPUs from this process."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
