@@ -147,7 +147,6 @@ def test_epochs_are_dalis_own(
 
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 def test_after_a_break_the_remainder_is_served(dali_pipeline: Make, mode: str) -> None:
-    """DALI does the same."""
     bare, loader = iterator(dali_pipeline()), iterator(dali_pipeline())
     evaluator = LoaderEvaluator(loader, mode=mode)
     assert trained(evaluator, 1, batches=1) == trained(bare, 1, batches=1) == [[*range(8)]]
@@ -195,7 +194,6 @@ def test_a_source_that_ends_is_served_epoch_by_epoch(auto_reset: bool, mode: str
 
 
 def test_operators_are_said_not_to_be_timed(dali_pipeline: Make) -> None:
-    """Once, and where they are."""
     with LoaderEvaluator(iterator(dali_pipeline()), stages=True, probes=()) as evaluator:
         list(evaluator)
     (event,) = evaluator.recorded().events

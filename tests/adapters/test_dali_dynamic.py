@@ -102,7 +102,6 @@ def test_a_training_loop_gets_the_readers_batches(jpegs: Path, mode: str) -> Non
 
 
 def test_a_kept_batch_is_evaluated(jpegs: Path) -> None:
-    """A kept batch is there in deferred mode too, and the training step does not compute it."""
     images = ndd.decoders.image(next(reader(jpegs).next_epoch())[0], device="cpu")
     with ndd.EvalMode.deferred:
         lazy = ndd.resize(images, size=(16, 16))

@@ -127,7 +127,6 @@ def test_a_setting_that_it_does_not_have_is_named() -> None:
     ],
 )
 def test_other_batches_are_refused(loader: Any, settings: dict[str, Any]) -> None:
-    """Unless they are wanted."""
     assert "if that is wanted, pass --allow-changes" in refused(loader, settings)
     ((name, value),) = settings.items()
     assert getattr(reconfigure(loader, allow_changes=True, **settings), name) == value
@@ -166,7 +165,6 @@ def test_some_can_be_changed_only_where_they_are_made(loader: Any) -> None:
 
 
 def test_workers_that_run_are_not_replaced() -> None:
-    """Those of a loader that has begun an epoch, and keeps them."""
     loader = DataLoader(Numbers, 8, **WORKERS)
     next(iter(loader))
     assert "has begun an epoch" in refused(loader, {"num_workers": 2})
@@ -176,7 +174,6 @@ def test_workers_that_run_are_not_replaced() -> None:
 def test_install_gives_them_to_loaders_of_other_libraries(
     library: str, tmp_path: Path, dali_pipeline: Callable[..., Any]
 ) -> None:
-    """They serve the same batches, and the log says so."""
 
     def epoch() -> tuple[list[str], int | None]:
         loader: Any = SPDLLoader(range(12), batch_size=4, num_threads=1)

@@ -198,7 +198,6 @@ def test_a_pipeline_of_another_process_is_not_timed() -> None:
 
 
 def test_another_version_of_spdl_is_said_to_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training goes on, and it is said once."""
     monkeypatch.setattr("loadeval_adapters.spdl._nodes", lambda _: 1 / 0)
     batches, run = looked_into(threaded(), epochs=2)
     assert len(batches) == 10

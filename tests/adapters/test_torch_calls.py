@@ -79,7 +79,6 @@ def test_a_batch_of_many_calls_is_not_counted(tmp_path: Path) -> None:
 
 
 def test_a_profiler_of_the_users_goes_on() -> None:
-    """Nothing is counted then."""
 
     def ours(*_: Any) -> None:
         pass

@@ -36,7 +36,6 @@ class Unpicklable(Held):
 
 
 def test_an_exception_in_pickling_is_the_users() -> None:
-    """And nothing of ours is left."""
     loader = DataLoader(Unpicklable(1), num_workers=1, multiprocessing_context="spawn")
     with LoaderEvaluator(loader, stages=True) as evaluator:
         with pytest.raises(ValueError, match="cannot be sent"):

@@ -108,7 +108,6 @@ def _found() -> Iterator[Find]:
     ],
 )
 def test_what_a_transform_holds(found: Find, held: dict[str, Any], parts: list[str]) -> None:
-    """In a dict or a container of torch's, nested too."""
     whole = "Holder.__call__ (2)" if "Holder.__call__" in parts else "Holder.__call__"
     assert names(found(Holder(**held))) == [*parts, whole]
 
@@ -136,7 +135,6 @@ def test_own_methods_are_no_parts(found: Find) -> None:
 
 
 def test_a_part_of_two_transforms(found: Find) -> None:
-    """Both have it, and it counts once."""
     shared = [some.Doubled(), some.shifted]
     two = [Holder(anything=shared), Holder(anything=shared), Holder(anything=shared[:])]
     assert names(found(Holder(anything=two))) == [
@@ -146,7 +144,6 @@ def test_a_part_of_two_transforms(found: Find) -> None:
 
 
 def test_own_code_is_apart(found: Find) -> None:
-    """What a transform takes is without its parts, which count their own calls."""
     composed = some.Composed([some.Doubled(), some.shifted])
     transforms = found(composed)
     assert composed(3) == 7
@@ -214,7 +211,6 @@ def test_an_object_is_not_asked_for_its_class(found: Find) -> None:
 
 
 def test_transforms_may_hold_themselves(found: Find) -> None:
-    """A list in itself, and a transform in its own list."""
     endless: list[Any] = [some.Doubled()]
     holder = Holder(anything=endless)
     endless += [endless, holder, {"again": endless}, (endless,)]
@@ -264,7 +260,6 @@ def test_sizes_are_of_one_batch(found: Find) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("persistent", [False, True])
 def test_sizes_are_told_once_for_each_worker(workers: int, persistent: bool) -> None:
-    """Once for each start of a worker, or epoch without any."""
     dataset = Croppings()
     loader = DataLoader(
         dataset,
@@ -283,7 +278,6 @@ def test_sizes_are_told_once_for_each_worker(workers: int, persistent: bool) -> 
 
 
 def test_between_batches_a_program_has_its_own_transforms() -> None:
-    """And so they are after the run; the lists are the same ones."""
     dataset = some.Tailored()
     tailor = dataset.transform
     held = {name: vars(tailor)[name] for name in ("stages", "by_chance", "last")}
@@ -340,7 +334,6 @@ def test_the_classes_of_models_are_left_alone() -> None:
 
 
 def test_after_an_error_a_program_has_its_own_transforms() -> None:
-    """An error of a transform is the program's own, too."""
     dataset = some.Tailored()
     dataset.transform.stages.append(functools.partial(dict.__getitem__, {}))
     before = set(map(id, dataset.transform.stages))

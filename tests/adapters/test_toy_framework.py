@@ -63,7 +63,6 @@ def measured(loader: Any, mode: Mode = "log") -> Run:
 
 
 def test_its_adapter_describes_it(lanes: Any) -> None:
-    """The names of its settings and the version of its package are in the description."""
     header = measured(lanes.LaneLoader(8, lanes=2)).header
     assert header.loader.adapter == "lanes.loadeval_adapter.LaneAdapter"
     assert (header.loader.workers, header.loader.prefetch_depth) == (2, 4)

@@ -126,7 +126,6 @@ def test_no_batch_counts_that_was_served_while_instruments_were_read(length: int
 
 
 def test_a_window_is_the_sum_of_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits and steps of a counted block add up to its window, fences included."""
     fence_ns, clocks = 1000, list[FakeClock]()
     monkeypatch.setattr(SerialAdapter, "fence", lambda _: clocks[0].advance(fence_ns))
     evaluator, _, clock = alternating(120, pairs=3)
@@ -265,7 +264,6 @@ def environment() -> dict[str, Any]:
 
 
 def test_a_running_process_group_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several ranks of torch.distributed are seen, and which this is, without a launcher's word."""
     torch_distributed = pytest.importorskip("torch.distributed")
     for name, value in (("is_initialized", True), ("get_world_size", 2), ("get_rank", 1)):
         monkeypatch.setattr(torch_distributed, name, lambda value=value: value)

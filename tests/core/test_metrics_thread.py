@@ -126,7 +126,6 @@ def read(run: Run) -> tuple[list[int], list[float]]:
 
 @pytest.mark.parametrize("logged", [True, False])
 def test_what_was_read_is_in_the_run(tmp_path: Path, logged: bool) -> None:
-    """Its log and metrics file have it with times; what came since the last line is one line."""
     path = tmp_path / "run.jsonl"
     evaluator, clock = evaluator_with(counting(), log_file=path if logged else None)
     for batch in evaluator:

@@ -43,7 +43,6 @@ def test_padding_is_counted_exactly() -> None:
 
 @pytest.mark.parametrize("is_constant", [True, False])
 def test_few_batches_are_looked_at(is_constant: bool) -> None:
-    """At the beginning, and then now and then: it takes time."""
     lengths = [20] * 400 if is_constant else LENGTHS
     numbers = [number for _, number in looked_at(recorded([batch_of(n) for n in lengths]))]
     assert numbers[0] == 0

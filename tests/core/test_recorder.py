@@ -32,7 +32,6 @@ def until(condition: object, seconds: float = 20) -> None:
 
 
 def test_a_log_is_brought_up_to_date_while_a_step_runs(tmp_path: Path) -> None:
-    """A batch is on disk within the second, although its step has not ended."""
     path = tmp_path / "run.jsonl"
     for _ in LoaderEvaluator(range(3), log_file=path):
         until(lambda: len(read_run(path).steps) == 1, seconds=20)
@@ -116,7 +115,6 @@ def test_a_million_batches_take_little_memory(
 def test_who_closes_a_run_waits_for_its_last_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another thread may be writing that."""
     evaluator = LoaderEvaluator([1], log_file=tmp_path / "run.jsonl")
     recorder = evaluator._measurement.recorder
     append, is_writing, may_write = RunLog.append, threading.Event(), threading.Event()

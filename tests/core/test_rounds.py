@@ -147,7 +147,6 @@ def test_both_blocks_shrink_where_batches_do_not_suffice_for_eight_pairs() -> No
 
 
 def test_blocks_grow_with_the_batches_served() -> None:
-    """A run of many short epochs has blocks that are large enough in the end."""
     schedule = begun(MS, MS, length=40)
     pairs = []
     for _ in range(24):
@@ -159,7 +158,6 @@ def test_blocks_grow_with_the_batches_served() -> None:
 
 
 def test_two_epochs_that_are_read_at_once_end_a_block_once() -> None:
-    """Both have served its batches; the other block of the pair is still to come."""
     schedule = Schedule()
     first = schedule.block
     assert first is not None
@@ -173,7 +171,6 @@ def test_two_epochs_that_are_read_at_once_end_a_block_once() -> None:
 
 @given(st.integers(1, 5), DEPTHS)
 def test_batches_for_pairs_suffice(pairs: int, depth: int) -> None:
-    """That many pairs are complete, with slow steps, when so many batches were served."""
     schedule = Schedule(prefetch_depth=depth, length=MANY)
     schedule.has_instruments = True
     noted_head(schedule, 5000 * MS, 5000 * MS, head_for(depth))

@@ -111,7 +111,6 @@ def mapped(tree: Any) -> Any:
 
 
 def test_containers_keep_their_classes() -> None:
-    """Dicts, lists and tuples, and subclasses of them, in their order."""
     assert mapped({"a": [A, (7, A)], "b": "text"}) == {"a": [2, (7, 2)], "b": "text"}
     made = mapped([Pair(A, 7), OrderedDict(a=A), defaultdict(int, a=A), Items([A])])
     assert made == [Pair(2, 7), OrderedDict(a=2), {"a": 2}, [2]]
@@ -125,7 +124,6 @@ def test_objects_with_attributes_are_mapped() -> None:
 
 
 def test_an_object_met_twice_stays_one() -> None:
-    """Two references to one object, or one to itself, are so in the new tree as well."""
     node = SimpleNamespace(x=1)
     node.me = node
     made = mapped([node, node])

@@ -171,7 +171,6 @@ def test_a_changed_byte_raises_nothing_else(path: Path) -> None:
     ids=lambda value: str(value[:30]),
 )
 def test_something_else_than_a_log_is_one_error(tmp_path: Path, content: bytes) -> None:
-    """It says what to give."""
     path = tmp_path / "other"
     path.write_bytes(content)
     with pytest.raises(RunLogError, match=r"other.*give a file that log_file= or save_metrics"):

@@ -35,7 +35,6 @@ def message(text: str) -> str:
 
 
 def test_the_same_text_has_the_same_placeholder() -> None:
-    """Another text, or another salt, has another one."""
     assert placeholder("host", "node7") == "host-83b493ec2607cef4"
     assert placeholder("host", "node8") != placeholder("host", "node7")
     assert redaction.placeholder("host", "node7", "b salt") != placeholder("host", "node7")
@@ -121,7 +120,6 @@ def test_a_line_names_neither_host_nor_file(line: Line, expected: Line) -> None:
     ],
 )
 def test_a_note_names_neither_file_nor_user(text: str, gone: str) -> None:
-    """What is left of it can still be read."""
     kinds = ("text", "path", "host", "user")
     hidden = {text.replace(gone, placeholder(kind, gone)) for kind in kinds} if gone else {text}
     assert message(text) in hidden

@@ -45,7 +45,6 @@ def prepared_first(task: Task, measured: Callable[[Any], Any]) -> None:
 def test_in_place_trains_the_same(
     train: Callable[..., None], mode: str, same_training: SameTraining
 ) -> None:
-    """Measured before prepare() or after: the same groups of batches, and the same parameters."""
     evaluator = same_training(train, "in place", mode)
     assert evaluator.recorded().header.loader.batch_size == 4
 
@@ -61,7 +60,6 @@ def test_in_place_trains_the_same(
 def test_what_prepare_builds_by_other_options_is_measured(
     options: dict[str, Any], same_training: SameTraining
 ) -> None:
-    """Whatever sampler it puts in."""
     same_training(partial(measured_first, **options), "in place", "alternate")
 
 
@@ -86,7 +84,6 @@ def test_a_resumed_epoch_is_measured_in_place(
 
 
 def test_a_prepared_loader_can_be_wrapped(same_training: SameTraining) -> None:
-    """It is measured in log mode, by the adapter of torch's DataLoader."""
     evaluator = same_training(prepared_first, "wrapped")
     assert evaluator.recorded().header.loader.adapter.endswith(".PyTorchAdapter")
     assert evaluator.recorded().header.loader.device == "cpu"

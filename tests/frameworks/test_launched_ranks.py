@@ -43,7 +43,6 @@ def losses_in(folder: Path) -> list[str]:
 
 
 def test_all_ranks_switch_at_the_same_batch(tmp_path: Path) -> None:
-    """Each batch of each is in the same arm and pair, and the losses are those without us."""
     ranks = 4
     done, losses = alternated(tmp_path, torchrun(ranks))
     assert done.code == 0, done.err

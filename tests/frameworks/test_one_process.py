@@ -148,7 +148,6 @@ PLAIN_WAYS = [param for param in WAYS if "," not in str(param.id)]
     ],
 )
 def test_it_trains_the_same(train: Train, way: str, mode: str, same_training: SameTraining) -> None:
-    """Batches, their order, updates and parameters are those of the training without us."""
     run = same_training(train, way, mode).recorded()
     assert len(run.ends) == (3 if train is fit_keras else 2)
     assert train is not loop or {end.cause for end in run.ends} == {"exhausted"}
@@ -165,7 +164,6 @@ def test_workers_train_the_same(train: Train, way: str, same_training: SameTrain
 
 @pytest.mark.parametrize(("train", "way"), PLAIN_WAYS)
 def test_nothing_is_read_ahead(train: Train, way: str, read_ahead: ReadAhead) -> None:
-    """Each batch is trained on when it is read."""
     assert set(read_ahead(train, way)) == {0}
 
 

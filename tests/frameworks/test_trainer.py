@@ -99,7 +99,6 @@ def training(tmp_path: Path) -> Callable[..., Train]:
 def test_its_own_loader_is_measured_in_place(
     mode: str, training: Callable[..., Train], same_training: SameTraining
 ) -> None:
-    """Batches, their order, updates and parameters are those of the Trainer without us."""
     same_training(training(Measuring), "in place", mode)
 
 
@@ -134,7 +133,6 @@ def test_the_log_knows_who_made_the_loader(
 def test_a_group_of_batches_is_read_at_once(
     training: Callable[..., Train], read_ahead: ReadAhead
 ) -> None:
-    """All that one update takes; below Accelerate, one more."""
     groups = [3, 2, 1, 0] * 5 + [0]
     assert read_ahead(training(Measuring), "wrapped") == 2 * groups
     deeper = [count + 1 for count in groups[:-1]] + [0]

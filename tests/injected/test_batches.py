@@ -68,7 +68,6 @@ def test_any_graph_of_objects_is_served(batch: Any, mode: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("samples", [2**80, -5, 4.0, "four"])
 def test_an_odd_number_of_samples_is_unknown(samples: Any, tmp_path: Path) -> None:
-    """Training goes on, and the log is read."""
     log = tmp_path / "run.jsonl"
     with LoaderEvaluator([torch.ones(4)] * 5, samples=lambda _: samples, log_file=log) as evaluator:
         assert len(list(evaluator)) == 5
@@ -85,7 +84,6 @@ class Counted:
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_batch_says_how_many_samples_it_has(nested: bool, tmp_path: Path) -> None:
-    """It says so by itself, or within a dict."""
     batches = [{"graphs": Counted(4)} if nested else Counted(4) for _ in range(6)]
     trained_on(batches, tmp_path, "log")
     assert read_run(tmp_path / "run.jsonl").steps.samples.tolist() == [4] * 6

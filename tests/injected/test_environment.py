@@ -46,7 +46,6 @@ def check(done: Launched, most_warnings: int = 0) -> Launched:
     ids=str,
 )
 def test_what_happens_to_the_logs(tmp_path: Path, faults: dict[str, str], said: str) -> None:
-    """What is said of it is on stderr, in a line."""
     program(tmp_path, **faults)
     done = check(launch(tmp_path, command(tmp_path)), most_warnings=1)
     assert said in done.err
@@ -54,7 +53,6 @@ def test_what_happens_to_the_logs(tmp_path: Path, faults: dict[str, str], said: 
 
 @pytest.mark.parametrize("when", ["before", "within"])
 def test_a_disk_that_is_full(tmp_path: Path, when: str) -> None:
-    """It is full from the beginning on, or in the middle."""
     program(tmp_path, **{when: FULL})
     assert "File too large" in check(launch(tmp_path, command(tmp_path)), 1).err
 
@@ -89,7 +87,6 @@ def test_a_working_folder_that_is_removed(tmp_path: Path, default_folder: bool) 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_files(tmp_path: Path, closed: str) -> None:
-    """Nothing of ours takes their place: the log reads."""
     program(tmp_path, after="print = lambda seen: sys.stdout and sys.stdout.write(f'{seen}\\n')")
     done = launch(tmp_path, command(tmp_path), around="{} " + closed)
     assert done.code == 5
@@ -99,7 +96,6 @@ def test_closed_files(tmp_path: Path, closed: str) -> None:
 
 @pytest.mark.parametrize("options", [("-X", "dev"), ("-W", "error")])
 def test_options_of_python(tmp_path: Path, options: tuple[str, ...]) -> None:
-    """Nothing of ours warns."""
     program(tmp_path)
     done = check(launch(tmp_path, command(tmp_path, *options)))
     assert done.run().batches == 60

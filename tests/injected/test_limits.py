@@ -103,7 +103,6 @@ def printed(shell: list[str], folder: Path, code: str, mode: str | None) -> str:
 @pytest.mark.check
 @pytest.mark.parametrize("mode", MODES)
 def test_a_proc_that_cannot_be_read(tmp_path: Path, mode: str) -> None:
-    """What is not known of the machine is said to be so."""
     shell = in_namespace("mount -t tmpfs none /proc")
     assert printed(shell, tmp_path / mode, PLAIN, mode) == "40\n"
     run = read_run(tmp_path / mode / "run.jsonl")

@@ -108,7 +108,6 @@ ODD: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("make", ODD.values(), ids=ODD)
 @IN_EACH_MODE
 def test_odd_objects_are_served(make: Callable[[], Any], mode: str, tmp_path: Path) -> None:
-    """Each with its class, in its place."""
     batches = [make() for _ in range(6)]
     outcome = read(batches, mode, tmp_path, num_cached_batches=6, change=type)
     assert outcome.epochs == [[type(batch) for batch in batches]]

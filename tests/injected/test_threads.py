@@ -75,7 +75,6 @@ def expected(mode: str, length: int = LENGTH) -> list[int]:
 @pytest.mark.parametrize("threads", [2, 8])
 @IN_EACH_MODE
 def test_each_batch_is_served_once(mode: str, threads: int, annotate: Any, tmp_path: Path) -> None:
-    """It is so in several epochs, and the log tells of them."""
     for number in range(15):
         path = tmp_path / f"{number}.jsonl"
         length = (1, 3, LENGTH)[number % 3]
@@ -103,7 +102,6 @@ def test_threads_load_at_once(mode: str, tmp_path: Path) -> None:
 
 @IN_EACH_MODE
 def test_one_thread_after_another_is_measured(mode: str) -> None:
-    """A batch at a time: the whole epoch is in the run."""
     evaluator = LoaderEvaluator(Numbers(), mode, 3)
     epoch = iter(evaluator)
     served = []

@@ -238,7 +238,6 @@ def test_a_run_that_has_ended_and_logs_that_cannot_be_read(tmp_path: Path) -> No
 
 
 def test_of_two_ranks_the_one_that_the_other_waits_for(tmp_path: Path) -> None:
-    """Both are looked at."""
     parent = os.getppid()
     going_on(tmp_path / "rank0.jsonl", rank=0, world_size=2)
     going_on(tmp_path / "rank1.jsonl", rank=1, world_size=2, pid=parent)

@@ -67,7 +67,6 @@ class Own(DataLoader[Any]):
 @pytest.mark.filterwarnings("ignore:.set_vital. is deprecated:UserWarning")  # torchdata, of torch
 @pytest.mark.parametrize("make", [DataLoader, StatefulDataLoader, lambda _: Own()])
 def test_the_line_that_makes_a_loader_is_recorded(make: Any, folder: Path) -> None:
-    """It is the innermost one of the program."""
     loader, here = make(dataset()), sys._getframe().f_lineno
     numbers(loader)
     uninstall()

@@ -62,7 +62,6 @@ def tool(name: str) -> str:
     ],
 )
 def test_its_loaders_are_measured(command: list[str], launch: Launch, tmp_path: Path) -> None:
-    """Training and validation apart, in one process, and with the same losses as without us."""
     done = launch(command)
     assert done.code == 0, done.err
     assert done.batches == TRAINED, done.err
@@ -98,7 +97,6 @@ def test_a_python_that_cannot_be_measured_is_told(launch: Launch) -> None:
 
 
 def test_a_loader_that_cannot_be_measured_is_told(launch: Launch, tmp_path: Path) -> None:
-    """The program goes on, with the same result."""
     code = "import loadeval, sys; sys.modules['loadeval.launch.session'] = None\n"
     command = [PYTHON, "-c", f"{code}from tests.launch.program import main; main()"]
     done = launch(command)
@@ -108,7 +106,6 @@ def test_a_loader_that_cannot_be_measured_is_told(launch: Launch, tmp_path: Path
 
 
 def test_a_setting_that_the_loader_does_not_take_ends_the_program(launch: Launch) -> None:
-    """By an error that names it; no folder is left."""
     done = launch([PYTHON, str(PROGRAM)], "--set", "num_threads=2")
     *_, last = done.err.splitlines()
     assert "UsageError: this DataLoader has no num_threads that can be changed" in last
@@ -182,7 +179,6 @@ def test_stdin_and_arguments_are_its_own(launch: Launch) -> None:
 
 
 def test_two_programs_of_one_command(launch: Launch) -> None:
-    """Each has logs of its own, and is told."""
     done = launch(["sh", "-c", f"{PYTHON} {PROGRAM} && {PYTHON} {PROGRAM}"])
     assert done.batches == {
         **TRAINED,

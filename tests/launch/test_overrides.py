@@ -110,7 +110,6 @@ def test_an_unknown_tracker_is_refused() -> None:
 
 
 def test_the_processes_are_told_all_settings() -> None:
-    """By their environment."""
     settings = RunSettings("logs", "alternate", 9, settings={"num_workers": 4}, track="mlflow")
     assert RunSettings.from_environment(settings.environment()) == settings
 

@@ -116,7 +116,6 @@ def test_samples_of_an_optimizer_step(told: Told, steps: int, size: str) -> None
 
 
 def test_settings_are_shown_with_their_loader(told: Told) -> None:
-    """As they are passed on to the processes of the command."""
 
     def does(folder: Path, settings: RunSettings) -> Ended:
         assert settings.settings == {"num_workers": 2}
@@ -169,7 +168,6 @@ def test_ranks_of_no_one_job_are_named(told: Told) -> None:
 
 
 def test_no_training_is_told(told: Told) -> None:
-    """Its loaders are named."""
 
     def does(folder: Path, _: RunSettings) -> Ended:
         write_log(folder / "rank0-validation.jsonl")

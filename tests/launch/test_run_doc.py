@@ -48,7 +48,6 @@ def test_the_command_with_other_settings_has_them(tmp_path: Path) -> None:
 def test_the_errors_are_those_that_it_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That of the command, and that of a loader."""
     monkeypatch.chdir(tmp_path)
     of_command, of_loader = re.findall(r"^ +\S*(Error: .*)$", PAGE, re.MULTILINE)
     refused = CliRunner().invoke(app, ["run", "--set", "batch_size=64", "--", "python"])

@@ -80,7 +80,6 @@ def test_what_it_waits_in_with_its_variables_and_connections() -> None:
 
 
 def test_the_path_that_it_opens(tmp_path: Path) -> None:
-    """It is in the memory of the process."""
     path = tmp_path / "named pipe"
     os.mkfifo(path)
     with waiting(f"open({str(path)!r})") as pid:

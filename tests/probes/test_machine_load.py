@@ -57,7 +57,6 @@ class Times(NamedTuple):
 
 
 def test_stolen_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What other virtual machines take."""
     counted = [Times(5.0, 5.0, 1.0), Times(5.0, 5.0, 2.0)]
     monkeypatch.setattr("psutil.cpu_times", lambda: counted.pop(0))
     load = MachineLoad()

@@ -32,7 +32,6 @@ def seen(family: Family) -> dict[int, Usage]:
 
 
 def test_children_are_found_when_they_come(family: Family, make_child: Callable[[], Child]) -> None:
-    """One by one, and not before."""
     assert not seen(family)
     first = make_child()
     assert list(seen(family)) == [first.pid]
@@ -102,7 +101,6 @@ def test_bytes_that_were_read(make_child: Callable[[], Child], tmp_path: Path) -
 
 
 def test_what_psutil_tells_too_is_the_same(make_child: Callable[[], Child]) -> None:
-    """Parent, command and CPU time."""
     child = make_child()
     os.kill(child.pid, signal.SIGSTOP)  # so that nothing changes between the two
     os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)

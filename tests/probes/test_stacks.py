@@ -66,7 +66,6 @@ def problem_of(read: Callable[[], object]) -> str:
 
 
 def test_a_dump_has_functions_and_lines_of_each_thread(program: int) -> None:
-    """Innermost first."""
     read = dump(program)
     assert read.main is not None
     assert read.main.tid == program

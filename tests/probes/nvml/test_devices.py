@@ -95,7 +95,6 @@ def test_numbers_of_gpus_that_differ_are_not_guessed(
 
 
 def test_a_gpu_that_mig_has_divided_is_not_read(driver: Driver, probe: GPUProbe) -> None:
-    """Others are."""
     driver.add(mig_mode=1)
     with pytest.raises(ProbeError, match="that MIG does not divide"):
         probe.open()

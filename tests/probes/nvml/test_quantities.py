@@ -88,7 +88,6 @@ def test_what_holds_the_clock_down_is_told(
 def test_what_a_gpu_does_not_support_is_not_among_its_quantities(
     driver: Driver, probe: GPUProbe, clock: FakeClock, function: str, name: str
 ) -> None:
-    """It is among those of others."""
     driver.add(**FIELDS)
     driver.add(**FIELDS)
     driver.fail(function, pynvml.NVML_ERROR_NOT_SUPPORTED, device=0)
