@@ -16,22 +16,12 @@ from nvidia.dali.plugin.pytorch import (
 from loadeval import LoaderEvaluator
 from loadeval.estimate.epochs import first_waits
 from tests.adapters.loaders import adapter_of, contract, describe
-from tests.dali_loaders import (
-    GoesOnContract,
-    iterator,
-    numbered,
-    numbers,
-    sourced,
-    trained,
-)
+from tests.dali_loaders import GoesOnContract, iterator, numbered, numbers, sourced, trained
 
 Make = Callable[..., Any]
 
 ADAPTER = adapter_of("nvidia.dali.plugin")
-DENSE, LIST = (
-    DALIRaggedIterator.DENSE_TAG,
-    DALIRaggedIterator.SPARSE_LIST_TAG,
-)
+DENSE, LIST = (DALIRaggedIterator.DENSE_TAG, DALIRaggedIterator.SPARSE_LIST_TAG)
 BYTES = 16 * 16 * 3 + 4
 """The bytes of an image and its number."""
 
@@ -118,11 +108,7 @@ IMAGES = 30
 @pytest.mark.parametrize("auto_reset", [True])
 @pytest.mark.parametrize(
     ("padded", "shards", "by_size"),
-    [
-        (False, 1, False),
-        (True, 3, False),
-        pytest.param(False, 1, True, marks=pytest.mark.check),
-    ],
+    [(False, 1, False), (True, 3, False), pytest.param(False, 1, True, marks=pytest.mark.check)],
 )
 def test_epochs_are_dalis_own(
     dali_pipeline: Make, policy: str, auto_reset: bool, padded: bool, shards: int, by_size: bool

@@ -8,11 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from spdl.pipeline import (
-    SharedMemorySegmentPool,
-    iterate_in_subprocess,
-    run_pipeline_in_subprocess,
-)
+from spdl.pipeline import SharedMemorySegmentPool, iterate_in_subprocess, run_pipeline_in_subprocess
 from spdl.pipeline.defs import Aggregator
 
 from loadeval import LoaderEvaluator, UsageError
@@ -20,13 +16,7 @@ from loadeval.adapter import FactoryAdapter
 from loadeval.testing import AdapterContract, same_batch
 from tests.adapters.loaders import adapter_of, contract, describe
 from tests.images import FILES, decode
-from tests.spdl_pipelines import (
-    NEVER_RUN,
-    builder,
-    pipeline,
-    source,
-    spdl_threads,
-)
+from tests.spdl_pipelines import NEVER_RUN, builder, pipeline, source, spdl_threads
 
 pytestmark = NEVER_RUN
 

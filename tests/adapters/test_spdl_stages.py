@@ -18,13 +18,7 @@ from loadeval import LoaderEvaluator, OperatorTimes, Run
 from loadeval.adapter import adapter_for
 from loadeval.testing import same_batch
 from tests.adapters.test_spdl import in_processes, threaded
-from tests.spdl_pipelines import (
-    NEVER_RUN,
-    builder,
-    pipeline,
-    source,
-    spdl_threads,
-)
+from tests.spdl_pipelines import NEVER_RUN, builder, pipeline, source, spdl_threads
 
 pytestmark = NEVER_RUN
 DECODE, COLLATE = "decode", "collate"
@@ -58,10 +52,7 @@ def echo(item: Any) -> Any:
     return item
 
 
-LOADERS: dict[str, Callable[[], Any]] = {
-    "threads": threaded,
-    "function": lambda: pipeline,
-}
+LOADERS: dict[str, Callable[[], Any]] = {"threads": threaded, "function": lambda: pipeline}
 
 
 @pytest.mark.parametrize("make", LOADERS.values(), ids=list(LOADERS))

@@ -20,7 +20,7 @@ from loadeval.frames import called_by
         (lambda: json.loads("[1, 2]"), "json.loads"),
         (
             lambda line: json.loads(  # noqa: PLW0108 - it is what calls
-                line,
+                line
             ),
             "json.loads",
         ),

@@ -34,9 +34,7 @@ from loadeval_adapters.torch_trace import iterators as torch_iterators
 from loadeval_adapters.torch_trace import kernel
 from loadeval_adapters.torch_trace import worker as torch_worker
 from loadeval_adapters.torch_trace.code import Activity, CodeSampler
-from loadeval_adapters.torch_trace.iterators import (
-    DataLoaderStages,
-)
+from loadeval_adapters.torch_trace.iterators import DataLoaderStages
 from tests.adapters import stage_datasets as some
 from tests.adapters.stage_datasets import needs_in_order
 from tests.runs.tables import rows_of

@@ -101,10 +101,7 @@ def _found() -> Iterator[Find]:
     [
         ({"anything": {"a": some.Doubled(), "b": [abs]}}, ["Doubled", "abs"]),
         ({"anything": torch.nn.Sequential(some.Halved())}, ["Halved"]),
-        (
-            {"anything": [Holder(others=[some.Doubled()])]},
-            ["Doubled", "Holder.__call__"],
-        ),
+        ({"anything": [Holder(others=[some.Doubled()])]}, ["Doubled", "Holder.__call__"]),
     ],
 )
 def test_what_a_transform_holds(found: Find, held: dict[str, Any], parts: list[str]) -> None:
@@ -206,7 +203,7 @@ def test_no_property_of_a_transform_is_read(found: Find) -> None:
 
 def test_an_object_is_not_asked_for_its_class(found: Find) -> None:
     assert names(found(Holder(anything=[Lazy(), some.Doubled()]))) == [
-        *("Lazy", "Doubled", "Holder.__call__"),
+        *("Lazy", "Doubled", "Holder.__call__")
     ]
 
 
@@ -262,10 +259,7 @@ def test_sizes_are_of_one_batch(found: Find) -> None:
 def test_sizes_are_told_once_for_each_worker(workers: int, persistent: bool) -> None:
     dataset = Croppings()
     loader = DataLoader(
-        dataset,
-        batch_size=2,
-        num_workers=workers,
-        persistent_workers=persistent and workers > 0,
+        dataset, batch_size=2, num_workers=workers, persistent_workers=persistent and workers > 0
     )
     with LoaderEvaluator(loader, stages=True) as evaluator:
         for _ in range(2):

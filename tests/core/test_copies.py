@@ -45,12 +45,7 @@ def unused(regions: Regions) -> list[mmap.mmap]:
 
 @pytest.mark.parametrize(
     "array",
-    [
-        DOUBLES,
-        DOUBLES.transpose(0, 3, 1, 2),
-        DOUBLES[:, ::-1],
-        RECORDS,
-    ],
+    [DOUBLES, DOUBLES.transpose(0, 3, 1, 2), DOUBLES[:, ::-1], RECORDS],
     ids=["contiguous", "permuted", "reversed", "records"],
 )
 def test_a_large_array_lies_in_the_copy_as_before(array: Any, regions: Regions) -> None:
@@ -65,10 +60,7 @@ def test_a_large_array_lies_in_the_copy_as_before(array: Any, regions: Regions) 
 
 @pytest.mark.parametrize(
     "tensor",
-    [
-        FLOATS,
-        FLOATS.contiguous(memory_format=torch.channels_last),
-    ],
+    [FLOATS, FLOATS.contiguous(memory_format=torch.channels_last)],
     ids=["contiguous", "channels last"],
 )
 def test_a_large_tensor_is_copied_as_by_torch(tensor: torch.Tensor, regions: Regions) -> None:
@@ -156,10 +148,7 @@ def test_copies_need_no_torch(regions: Regions, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(
     ("leaf", "view"),
-    [
-        (DOUBLES, torch.from_numpy),
-        (FLOATS, lambda copied: copied.numpy()[1:]),
-    ],
+    [(DOUBLES, torch.from_numpy), (FLOATS, lambda copied: copied.numpy()[1:])],
     ids=["tensor of an array", "array of a tensor"],
 )
 def test_memory_is_in_use_while_a_view_is(

@@ -142,10 +142,7 @@ def test_bytes_are_exact_or_unknown(batches: list[Any], samples: int, least_know
 
 @pytest.mark.parametrize(
     ("batches", "answers", "nbytes"),
-    [
-        ([pair(4)] * 3, [5, None, 7], 48),
-        (["abc", "de"], [3, 2], -1),
-    ],
+    [([pair(4)] * 3, [5, None, 7], 48), (["abc", "de"], [3, 2], -1)],
 )
 def test_the_users_count_wins(batches: list[Any], answers: list[int | None], nbytes: int) -> None:
     asked = iter(answers)

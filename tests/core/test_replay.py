@@ -196,11 +196,7 @@ def test_a_change_of_any_tensor_is_found_within_some_batches(place: int) -> None
 def test_what_cannot_be_watched_is_replayed(inference: bool) -> None:
     """Arrays of any kind and value, tensors that count no versions, and what nobody can copy."""
     inside = (number for number in range(3))
-    arrays = [
-        np.array(np.nan),
-        np.array(["a", None], dtype=object),
-        np.array("text"),
-    ]
+    arrays = [np.array(np.nan), np.array(["a", None], dtype=object), np.array("text")]
     with torch.inference_mode(inference):
         batch = ["a", 1, None, inside, torch.ones(2), *arrays]
         served = list(replay([batch] * 6, num_cached_batches=2))

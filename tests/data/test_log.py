@@ -93,7 +93,7 @@ def test_what_was_read_beside_batches_is_joined(path: Path) -> None:
     assert (run.steps.gpu_idle_ns.tolist(), run.steps.gpu_step_ns.tolist()) == ([-1, 8], [-1, 20])
     names = ("epoch", "batch", "worker", "fetch_ns", "pin_ns")
     assert [run.stages[name].tolist() for name in names] == [
-        *([0, 0, 0, 1], [0, 1, 2, 0], [-1, -1, 1, -1], [-1, 9, -1, -1], [-1] * 4),
+        *([0, 0, 0, 1], [0, 1, 2, 0], [-1, -1, 1, -1], [-1, 9, -1, -1], [-1] * 4)
     ]
     assert run.transforms["crop"].ns.tolist() == [7, 5]
 

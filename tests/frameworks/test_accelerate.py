@@ -51,10 +51,7 @@ def test_in_place_trains_the_same(
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"use_seedable_sampler": True, "data_seed": 1},
-        {"dispatch_batches": True},
-    ],
+    [{"use_seedable_sampler": True, "data_seed": 1}, {"dispatch_batches": True}],
     ids=lambda options: next(iter(options)),
 )
 def test_what_prepare_builds_by_other_options_is_measured(

@@ -119,11 +119,7 @@ def test_variables(tmp_path: Path, variables: dict[str, str | None]) -> None:
 
 
 @pytest.mark.parametrize(
-    "own",
-    [
-        "open('seen', 'a').write(f'{__name__} {__file__}\\n')",
-        "raise ValueError('mine')",
-    ],
+    "own", ["open('seen', 'a').write(f'{__name__} {__file__}\\n')", "raise ValueError('mine')"]
 )
 def test_a_sitecustomize_of_the_users_own(tmp_path: Path, own: str) -> None:
     """It runs as without ours, which hides it, and fails as it does."""

@@ -140,11 +140,7 @@ WEIGHT = torch.ones(2, requires_grad=True)
 
 @pytest.mark.parametrize(
     "leaf",
-    [
-        WEIGHT,
-        torch.nn.Parameter(torch.ones(2), requires_grad=False),
-        torch.nn.Linear(2, 2),
-    ],
+    [WEIGHT, torch.nn.Parameter(torch.ones(2), requires_grad=False), torch.nn.Linear(2, 2)],
     ids=["requires gradients", "frozen parameter", "module"],
 )
 def test_what_is_trained_keeps_its_identity(leaf: Any) -> None:

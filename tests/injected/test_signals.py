@@ -115,10 +115,7 @@ def test_a_signal_that_ends_a_program(
 @pytest.mark.parametrize("mode", MODES[:2])
 @pytest.mark.parametrize(
     ("number", "handled"),
-    [
-        (signal.SIGINT, ""),
-        (signal.SIGTERM, "signal.signal(signal.SIGTERM, lambda *_: None)"),
-    ],
+    [(signal.SIGINT, ""), (signal.SIGTERM, "signal.signal(signal.SIGTERM, lambda *_: None)")],
 )
 def test_a_program_that_goes_on_after_signals(
     zygote: Zygote, tmp_path: Path, number: signal.Signals, handled: str, mode: str

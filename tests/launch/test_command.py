@@ -15,12 +15,7 @@ import pytest
 
 from loadeval.data.folder import processes_in
 from loadeval.launch import command
-from loadeval.launch.command import (
-    CannotStartError,
-    end_like,
-    name_of,
-    why_nothing,
-)
+from loadeval.launch.command import CannotStartError, end_like, name_of, why_nothing
 from loadeval.launch.folder import new_folder
 from loadeval.launch.settings import RunSettings
 

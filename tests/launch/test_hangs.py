@@ -12,16 +12,7 @@ import pytest
 
 from loadeval.launch.hangs import Found, HangWatch
 from loadeval.probes.looks import Look, LookedAt
-from tests.attach.seen import (
-    PACKAGES,
-    READ,
-    fetching,
-    frame,
-    idle,
-    looks,
-    observed,
-    waiting,
-)
+from tests.attach.seen import PACKAGES, READ, fetching, frame, idle, looks, observed, waiting
 from tests.attach.seen import SECOND_NS as SECOND
 from tests.runs.given import MS
 from tests.runs.measured import record

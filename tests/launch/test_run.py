@@ -101,8 +101,7 @@ def test_one_training_is_reported_on_stderr(told: Told) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "size"),
-    [(59, " of 4 samples"), (30, " of 8 samples"), (40, "")],
+    ("steps", "size"), [(59, " of 4 samples"), (30, " of 8 samples"), (40, "")]
 )
 def test_samples_of_an_optimizer_step(told: Told, steps: int, size: str) -> None:
     """They are those of the batches between two; an interrupted program may lack the last step."""
@@ -194,9 +193,7 @@ def test_a_loader_without_a_batch_is_none(told: Told) -> None:
     assert "rank0-none" not in shown
 
 
-def test_a_program_that_hung_and_was_ended_has_a_code_of_its_own(
-    told: Told,
-) -> None:
+def test_a_program_that_hung_and_was_ended_has_a_code_of_its_own(told: Told) -> None:
     """No advice is given on what was mostly the hang."""
 
     def does(folder: Path, settings: RunSettings) -> Ended:

@@ -10,13 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from loadeval.errors import ProbeError
-from loadeval.probes.threads import (
-    Files,
-    PythonLockProbe,
-    ThreadsProbe,
-    Times,
-    subject_of,
-)
+from loadeval.probes.threads import Files, PythonLockProbe, ThreadsProbe, Times, subject_of
 
 Reading = dict[str, "Mapping[str, float | None]"]
 

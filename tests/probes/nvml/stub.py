@@ -39,11 +39,7 @@ class DeviceFields(ctypes.Structure):
 class Failure(ctypes.Structure):
     """`failure` of stub.c."""
 
-    _fields_ = (
-        ("function", ctypes.c_char * 64),
-        ("device", ctypes.c_int),
-        ("code", ctypes.c_int),
-    )
+    _fields_ = (("function", ctypes.c_char * 64), ("device", ctypes.c_int), ("code", ctypes.c_int))
 
 
 class Call(ctypes.Structure):

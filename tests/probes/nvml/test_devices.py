@@ -31,12 +31,7 @@ def read_numbers(probe: GPUProbe) -> list[int]:
 @pytest.mark.usefixtures("three")
 @pytest.mark.parametrize(
     ("visible", "numbers"),
-    [
-        (None, [0, 1, 2]),
-        ("1", [1]),
-        ("2, 0", [0, 2]),
-        ("GPU-8932f,GPU-c", [0, 2]),
-    ],
+    [(None, [0, 1, 2]), ("1", [1]), ("2, 0", [0, 2]), ("GPU-8932f,GPU-c", [0, 2])],
 )
 def test_cuda_visible_devices_is_understood_as_cuda_does(
     probe: GPUProbe, monkeypatch: pytest.MonkeyPatch, visible: str | None, numbers: list[int]
@@ -47,10 +42,7 @@ def test_cuda_visible_devices_is_understood_as_cuda_does(
     assert read_numbers(probe) == numbers
 
 
-@pytest.mark.parametrize(
-    ("visible", "shown"),
-    [("", "''"), ("-1", "'-1'")],
-)
+@pytest.mark.parametrize(("visible", "shown"), [("", "''"), ("-1", "'-1'")])
 def test_no_visible_gpu_is_said(
     three: Driver, probe: GPUProbe, monkeypatch: pytest.MonkeyPatch, visible: str, shown: str
 ) -> None:
