@@ -95,23 +95,6 @@ def test_a_dataloader_is_as_if_made_with_them(kind: Any, own: Any, settings: Any
     assert loader.sampler is sampler
 
 
-@pytest.mark.parametrize(
-    ("own", "settings", "message"),
-    [
-        ({}, {"num_workers": -1}, "num_workers option should be non-negative"),
-        (WORKERS, {"num_workers": 0, "prefetch_factor": 4}, "could only be specified"),
-        ({}, {"persistent_workers": True}, "persistent_workers option needs num_workers > 0"),
-    ],
-)
-def test_torch_refuses_as_it_would(own: Any, settings: Any, message: str) -> None:
-    """With its own error, and the loader stays as it was."""
-    loader = DataLoader(Numbers, 8, **own)
-    before = dict(vars(loader))
-    with pytest.raises(ValueError, match=message):
-        reconfigure(loader, **settings)
-    assert vars(loader) == before
-
-
 def test_a_setting_that_it_does_not_have_is_named() -> None:
     message = refused(DataLoader(Numbers), {"num_worker": 2})
     assert message.startswith("this DataLoader has no num_worker that can be changed; expected num")

@@ -98,18 +98,6 @@ def test_a_second_epoch_of_a_pipeline_is_an_error(make: Any) -> None:
     loader.stop()
 
 
-def test_a_pipeline_runs_while_its_epoch_is_served() -> None:
-    for broken_off in (False, True):
-        loader = pipeline()
-        evaluator = LoaderEvaluator(loader)
-        assert spdl_threads() == []
-        for _ in evaluator:
-            assert spdl_threads() != []
-            if broken_off:
-                break
-        assert spdl_threads() == []
-
-
 def test_a_pipeline_that_the_user_has_started_is_left_running() -> None:
     loader = pipeline()
     with loader.auto_stop():

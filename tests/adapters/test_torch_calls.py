@@ -148,9 +148,6 @@ class Stream(IterableDataset[Any]):
         time.sleep(0.0001)
         return torch.full((30,), number)
 
-    def pair(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.decode(number), self.decode(-number)
-
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
         assert info is not None
@@ -165,9 +162,6 @@ class Stream(IterableDataset[Any]):
     def of_augmented(self, all_of: range, _: range) -> Iterator[Any]:
         for number in all_of:
             yield self.decode(number) * torch.rand(30), torch.tensor([number, number + 1])
-
-    def of_pairs(self, _: range, own: range) -> Iterator[Any]:
-        yield from map(self.pair, own)
 
     def of_good_ones(self, all_of: range, _: range) -> Iterator[Any]:
         for number in all_of:
@@ -192,7 +186,6 @@ class Stream(IterableDataset[Any]):
     [
         ("all, and keeps its own", 8),
         ("parts", 4),
-        ("pairs", 4),
         ("good_ones", 5),
         ("a_buffer", -1),
         ("averages", -1),

@@ -66,16 +66,6 @@ def test_the_training_is_the_same_and_found(framework: str, tmp_path: Path) -> N
     assert framework not in VALIDATES or len(roles) == 2, roles
 
 
-def test_each_device_of_lightning_has_its_logs(tmp_path: Path) -> None:
-    done, folder = trained(tmp_path, "ddp")
-    assert done.code == 0, done.err
-    assert traces(folder) == bare(tmp_path, "ddp")
-    training = training_of(done)
-    assert [loader.log for loader in training] == ["rank0.jsonl", "rank1.jsonl"]
-    assert [read_run(done.folder / loader.log).batches for loader in training] == [22, 22]
-    assert [loader.optimizer_steps for loader in training] == [22, 22]
-
-
 @pytest.mark.parametrize("framework", ["lightning", "accelerate", "ddp"])
 def test_alternating_trains_on_the_same_batches(framework: str, tmp_path: Path) -> None:
     """They come in the same order too without workers."""

@@ -214,10 +214,6 @@ def test_a_log_that_was_removed_is_no_hang(tmp_path: Path) -> None:
     assert watched.after(31) is None
 
 
-def test_a_process_that_ends_meanwhile(tmp_path: Path) -> None:
-    assert Watched(going_on(tmp_path / "rank0.jsonl")).after(31) is None
-
-
 def test_a_run_that_has_ended_and_logs_that_cannot_be_read(tmp_path: Path) -> None:
     """Neither is looked at, nor keeps others from being."""
     watched = Watched(record(tmp_path / "ended.jsonl"))

@@ -103,23 +103,6 @@ def test_a_module_in_a_package_is_patched_once_that_is_there(tmp_path: Path) -> 
     assert seen == ["ours_package.loaders", "ours_package.more"]
 
 
-def test_modules_are_patched_in_turn(package: str, tmp_path: Path) -> None:
-    """One that patching another imports waits: one module may have the adapters of both."""
-    (tmp_path / "ours_second.py").write_text("")
-    importlib.invalidate_caches()
-    seen: list[str] = []
-
-    def patch(name: str, _: str | None) -> list[str]:
-        if name == package:
-            importlib.import_module("ours_second")
-        seen.append(name)
-        return []
-
-    sys.meta_path.insert(0, Finder({package: ITERABLE, "ours_second": ITERABLE}, patch))
-    loaders(package)
-    assert seen == [package, "ours_second"]
-
-
 def test_a_failure_to_patch_is_one_line(
     package: str,
     capsys: pytest.CaptureFixture[str],

@@ -80,22 +80,6 @@ def test_what_a_constructor_raises_is_the_programs() -> None:
     assert inspect.signature(DataLoader.__init__) == inspect.signature(MAKES)
 
 
-def roles(folder: Path) -> dict[str, str]:
-    uninstall()
-    (process,) = processes_in(folder)
-    return {loader.log: loader.role for loader in process.loaders}
-
-
-def test_optimizer_steps_tell_training_from_others(folder: Path) -> None:
-    """Whatever is read first with gradients on."""
-    numbers(DataLoader(dataset(8), 4))
-    train(DataLoader(dataset(), 4))
-    assert roles(folder) == {"rank0.jsonl": "other", "rank0-2.jsonl": "training"}
-    (process,) = processes_in(folder)
-    assert process.main is not None
-    assert process.main.log == "rank0-2.jsonl"
-
-
 def test_a_loader_made_anew_each_epoch_goes_on(folder: Path) -> None:
     for _ in range(3):
         train(DataLoader(dataset(), 4, sampler=RandomSampler(dataset())))

@@ -19,8 +19,6 @@ from loadeval.probes.looks import SHARED, look_at, thread_at
 from loadeval.probes.stacks import NOT_PERMITTED, StacksError, py_spy
 from tests.probes.conftest import Child
 
-NOBODY = 2**22 + 1
-
 
 def is_installed() -> bool:
     try:
@@ -109,16 +107,6 @@ def test_a_process_that_was_stopped_is_read_too() -> None:
     assert look.training.main is not None
     assert look.training.main.state == "T"
     assert look.training.stacks is not None
-
-
-def test_what_is_below_it(make_child: Callable[[], Child]) -> None:
-    """Without helpers of multiprocessing's, which load nothing."""
-    child = make_child()
-    grandchild = int(child.ask("bear"))
-    look = look_at(child.pid)
-    assert look is not None
-    assert [process.pid for process in look.others] == [grandchild]
-    assert look_at(NOBODY) is None
 
 
 def test_a_child_that_was_killed_and_not_asked_about() -> None:

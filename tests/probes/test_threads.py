@@ -124,14 +124,6 @@ def test_the_threads_of_this_process_are_named_by_python() -> None:
     assert sum(reading["decode"].get("cpu_cores") or 0.0 for reading in readings) > 0
 
 
-def test_the_system_names_threads_that_are_not_pythons() -> None:
-    files = Files()
-    mine = threading.get_native_id()
-    assert mine in files.threads()
-    assert files.name_of(mine) != "?"
-    assert files.times_of(mine) is not None
-
-
 def test_where_threads_are_not_told_of_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Files, "times_of", lambda *_: None)
     with pytest.raises(ProbeError, match="does not tell the CPU time of threads"):
