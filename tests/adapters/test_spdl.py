@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from loadeval.adapter import adapter_for
 from loadeval.testing import AdapterContract
 from tests.adapters.loaders import adapter_of, break_off, contract, describe
 from tests.images import FILES, collate, decode
-from tests.spdl_pipelines import NEVER_RUN, pipeline, spdl_threads
+from tests.spdl_pipelines import NEVER_RUN, made_while_nobody_takes, pipeline, spdl_threads
 
 
 class Images(Dataset[Any]):
@@ -94,33 +93,14 @@ def test_the_length_of_a_cache_is_its_own() -> None:
 @pytest.mark.parametrize(("order", "threads"), [("completion", 3), ("input", 2)])
 def test_as_many_batches_get_ready_as_the_depth_says(order: str, threads: int) -> None:
     """While nobody takes any, samples are loaded for nearly so many batches, and for no more."""
-    made = 0
-    full = threading.Event()
-    lock = threading.Lock()
 
-    def make(number: int) -> int:
-        nonlocal made
-        with lock:
-            made += 1
-            if made == 4 * (depth - 2):
-                full.set()
-        return number
+    def loader_of(make: Any) -> Any:
+        options: Any = {"num_threads": threads, "output_order": order, "aggregator": np.array}
+        return DataLoader(range(400), preprocessor=make, batch_size=4, **options)
 
-    loader: Any = DataLoader(
-        range(400),
-        preprocessor=make,
-        batch_size=4,
-        aggregator=np.array,
-        num_threads=threads,
-        output_order=order,
-    )
     adapter = adapter_of("spdl.dataloader")()
-    depth = adapter.describe(loader).prefetch_depth or 0
-    epoch = adapter.epoch(loader)
-    next(epoch)
-    assert full.wait(10)
-    adapter.release(loader, epoch)
-    assert made <= 4 * (depth + 1)
+    depth = adapter.describe(loader_of(int)).prefetch_depth or 0
+    assert made_while_nobody_takes(adapter, loader_of, 4 * (depth - 2)) <= 4 * (depth + 1)
 
 
 @pytest.mark.parametrize("make", [threaded, in_processes])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +15,14 @@ from loadeval.adapter import FactoryAdapter
 from loadeval.testing import AdapterContract, same_batch
 from tests.adapters.loaders import adapter_of, contract, describe
 from tests.images import FILES, decode
-from tests.spdl_pipelines import NEVER_RUN, builder, pipeline, source, spdl_threads
+from tests.spdl_pipelines import (
+    NEVER_RUN,
+    builder,
+    made_while_nobody_takes,
+    pipeline,
+    source,
+    spdl_threads,
+)
 
 pytestmark = NEVER_RUN
 
@@ -153,47 +159,16 @@ def test_the_description_is_the_pipelines() -> None:
     assert info.prefetch_depth == 2 + 1 + (2 + 1) + (2 + 1) + 2
 
 
-class Making:
-    """Makes arrays, and tells when it has made as many as were `wanted`."""
-
-    def __init__(self) -> None:
-        self.made = 0
-        self.wanted = 0
-        self.has_made_them = threading.Event()
-        self._lock = threading.Lock()
-
-    def __call__(self, number: int) -> Any:
-        with self._lock:
-            self.made += 1
-            if self.made == self.wanted:
-                self.has_made_them.set()
-        return array(number)
-
-
-def depth_of(loader: Any) -> int:
-    return describe(loader).prefetch_depth or 0
-
-
-def made_while_nobody_takes(builder: Any, make: Making, wanted: int) -> int:
-    """How many are made, once the wanted ones are, after one batch was taken."""
-    make.wanted = wanted
-    pipeline = builder.build(num_threads=4)
-    adapter = ADAPTER()
-    epoch = adapter.epoch(pipeline)
-    next(epoch)
-    assert make.has_made_them.wait(10)
-    adapter.release(pipeline, epoch)
-    return make.made
-
-
 @pytest.mark.parametrize(("order", "concurrency"), [("completion", 3), ("input", 2)])
 def test_as_many_batches_get_ready_as_the_depth_says(order: str, concurrency: int) -> None:
     """The stage that makes them goes on until the queues are full; the source's are not made."""
-    make = Making()
-    builder = source(range(100)).pipe(make, concurrency=concurrency, output_order=order)
-    depth = depth_of(builder.add_sink(2).build(num_threads=1))
-    wanted = 1 + depth - SOURCE
-    assert made_while_nobody_takes(builder, make, wanted) == wanted
+
+    def piped(make: Any, threads: int = 4) -> Any:
+        builder = source(range(100)).pipe(make, concurrency=concurrency, output_order=order)
+        return builder.add_sink(2).build(num_threads=threads)
+
+    wanted = 1 + (describe(piped(array, 1)).prefetch_depth or 0) - SOURCE
+    assert made_while_nobody_takes(ADAPTER(), piped, wanted) == wanted
 
 
 def test_lists_of_arrays_are_counted_as_their_samples() -> None:

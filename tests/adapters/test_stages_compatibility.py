@@ -176,15 +176,10 @@ def test_what_cannot_be_pickled_is_left_alone(case: str, workers: int) -> None:
     check(lambda: LAMBDAS[case](num_workers=workers))
 
 
+@pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("case", FAILING)
-def test_errors_are_the_same(case: str) -> None:
-    check(lambda: FAILING[case](num_workers=0))
-
-
-@pytest.mark.check  # after an error torch waits five seconds for its worker
-@pytest.mark.parametrize("case", FAILING)
-def test_errors_of_workers_are_the_same(case: str) -> None:
-    check(lambda: FAILING[case](num_workers=1))
+def test_errors_are_the_same(case: str, workers: int) -> None:
+    check(lambda: FAILING[case](num_workers=workers))
 
 
 @pytest.mark.parametrize("case", ["uneven stream", "stateful", "transforms of all kinds"])
@@ -192,12 +187,10 @@ def test_with_persistent_workers(case: str) -> None:
     check(lambda: CASES[case](num_workers=2, persistent_workers=True))
 
 
-@pytest.mark.check
 def test_an_error_of_the_users_worker_init_fn() -> None:
     check(lambda: DataLoader(Tensors, worker_init_fn=some.raise_in_worker, num_workers=1))
 
 
-@pytest.mark.check
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 @pytest.mark.parametrize(
     "case",

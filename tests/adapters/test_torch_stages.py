@@ -247,21 +247,12 @@ def end(sampler: CodeSampler) -> None:
             thread.join(10)
 
 
-class TestSwitchInterval:
-    """How long code may keep Python's lock, while a worker is looked at."""
-
-    @pytest.fixture(autouse=True)
-    def _is_restored(self) -> Iterator[None]:
-        before = sys.getswitchinterval()
-        yield
-        assert sys.getswitchinterval() == before
-
-    def test_it_stays_what_a_user_has_set_meanwhile(self) -> None:
-        before = sys.getswitchinterval()
-        with short_switches():
-            sys.setswitchinterval(0.002)
-        assert sys.getswitchinterval() == pytest.approx(0.002)
-        sys.setswitchinterval(before)
+def test_the_switch_interval_stays_what_a_user_has_set_meanwhile() -> None:
+    before = sys.getswitchinterval()
+    with short_switches():
+        sys.setswitchinterval(0.002)
+    assert sys.getswitchinterval() == pytest.approx(0.002)
+    sys.setswitchinterval(before)
 
 
 def test_only_a_thread_that_lives_is_asked_for_its_clock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,31 +270,25 @@ def test_only_a_thread_that_lives_is_asked_for_its_clock(monkeypatch: pytest.Mon
     assert asked == [threading.get_ident()]
 
 
-class TestReadingFrames:
-    """A thread that runs on while its frames are read may free them, which ends the process."""
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="not of this Python")
+def test_nothing_is_collected_while_frames_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that runs on meanwhile may free them, which ends the process."""
+    current_frames, collections = sys._current_frames, list[int]()
 
-    def look(self) -> None:
-        sampler = sampler_of_this()
-        sampler.start(threading.get_ident(), threading.get_native_id())
-        while not sampler.take():
-            pass
-        end(sampler)
+    def with_many_objects() -> Any:
+        before = gc.get_stats()[0]["collections"]
+        assert [[] for _ in range(10 * gc.get_threshold()[0])]
+        collections.append(gc.get_stats()[0]["collections"] - before)
+        return current_frames()
 
-    @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="not of this Python")
-    def test_nothing_is_collected_meanwhile(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Not even with as many new objects as make Python look for garbage several times."""
-        current_frames, collections = sys._current_frames, list[int]()
-
-        def with_many_objects() -> Any:
-            before = gc.get_stats()[0]["collections"]
-            assert [[] for _ in range(10 * gc.get_threshold()[0])]
-            collections.append(gc.get_stats()[0]["collections"] - before)
-            return current_frames()
-
-        monkeypatch.setattr(sys, "_current_frames", with_many_objects)
-        self.look()
-        assert set(collections) == {0}
-        assert gc.isenabled()
+    monkeypatch.setattr(sys, "_current_frames", with_many_objects)
+    sampler = sampler_of_this()
+    sampler.start(threading.get_ident(), threading.get_native_id())
+    while not sampler.take():
+        pass
+    end(sampler)
+    assert set(collections) == {0}
+    assert gc.isenabled()
 
 
 def descriptors() -> list[str]:

@@ -75,14 +75,6 @@ def test_real_blocks_wait_and_ideal_blocks_do_not() -> None:
     assert real.sum() > 2 * ideal.sum()
 
 
-def test_blocks_are_whole_and_in_the_order_of_the_schedule() -> None:
-    evaluator, _, clock = alternating(300, pairs=5, seed=3)
-    train(evaluator, clock)
-    windows = evaluator.recorded().windows
-    expected = [(pair, arm) for pair in range(5) for arm in arms_of(3, pair)]
-    assert [(window.pair, window.arm) for window in windows] == expected
-
-
 @pytest.mark.parametrize("length", [2000, 5])
 def test_no_batch_counts_that_was_served_while_instruments_were_read(length: int) -> None:
     """They are read in every third pair, its warm-ups included, and before the first block."""

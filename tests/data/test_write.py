@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -53,12 +52,3 @@ def test_what_cannot_be_written_is_one_error(tmp_path: Path) -> None:
         RunLog(tmp_path / "no" / "run.jsonl", make_header())
     with pytest.raises(RunLogError, match="cannot write the run log /dev/null: it is no file"):
         RunLog("/dev/null", make_header(), overwrite=True)
-
-
-def test_a_forked_childs_lines_go_nowhere(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = RunLog(path, make_header())
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "getpid", lambda: -1)
-        log.append(LINE)
-    log.append(LINE)
-    assert path.read_bytes().splitlines(keepends=True)[1:] == [LINE]

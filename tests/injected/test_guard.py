@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import logging
 import signal
 import sys
 import threading
@@ -24,7 +23,7 @@ from loadeval.core.recorder import OpenEpoch, Recorder
 from loadeval.errors import AskingTheLoader, Guard, is_of_a_signal
 from loadeval.evaluator import Measurement
 from loadeval.testing import FakeClock
-from tests.injected.reading import IN_EACH_MODE, MODES, Asking, read_on
+from tests.injected.reading import MODES, Asking, read_on
 from tests.scripted import SerialLoader
 
 ROOT = Path(loadeval.__file__).parent
@@ -205,26 +204,6 @@ def numbers(epoch: Iterable[Any]) -> list[int]:
 def fails() -> Any:
     """A context in which loadeval says that it has failed."""
     return pytest.warns(LoadevalWarning, match="nothing more is measured .InjectedError")
-
-
-@IN_EACH_MODE
-def test_a_failure_is_said_once_in_the_log_too(
-    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The traceback is there at level DEBUG."""
-    caplog.set_level(logging.DEBUG, "loadeval")
-    path = tmp_path / "run.jsonl"
-    evaluator = LoaderEvaluator(Loader(), mode, LENGTH, log_file=path)
-    monkeypatch.setattr(evaluator._measurement.recorder, "span_ended", fail)
-    with fails() as said:
-        for _ in range(2):
-            assert numbers(evaluator) == list(range(LENGTH))
-    evaluator.close()
-    assert len(said) == 1
-    run = read_run(path)
-    assert run.closed
-    assert [event.message for event in run.events] == [str(said[0].message)]
-    assert any(record.exc_info for record in caplog.records)
 
 
 def test_a_gap_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

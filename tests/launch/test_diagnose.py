@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from loadeval import LoaderEvaluator
 from loadeval.cli.diagnose import LONGEST_S, LOOK_EVERY_S, Enough
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.lines import Event, encode
-from loadeval.testing import FakeClock, ScriptedLoader
 from tests.launch.conftest import ran
 from tests.runs.given import MS
 from tests.runs.measured import record
@@ -60,20 +58,6 @@ def test_two_minutes_are_enough(tmp_path: Path) -> None:
     assert not enough(TRAINING)
     seconds.now_s = began_s + LONGEST_S
     assert enough(TRAINING)
-
-
-def test_once_it_is_enough_no_pair_begins() -> None:
-    """The program goes on with the loader's own batches."""
-    clock = FakeClock()
-    loader = ScriptedLoader(range(400), [MS] * 400, clock)
-    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock)
-    for number, _ in enumerate(evaluator):
-        clock.advance(MS)
-        if number == 100:
-            evaluator._measurement.end_soon()  # what the session does on the mark
-            began = set(evaluator.recorded().steps.pair.tolist())
-    assert set(evaluator.recorded().steps.pair.tolist()) <= {*began, max(began) + 1}
-    assert loader.asked == 400
 
 
 @pytest.mark.check

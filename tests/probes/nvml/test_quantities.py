@@ -46,17 +46,6 @@ def test_every_quantity_is_in_the_unit_of_its_name(driver: Driver, probe: GPUPro
     assert probe.read() == {SUBJECT: {**QUANTITIES, "pcie_receive_bytes_per_s": 12_000_000}}
 
 
-def test_each_gpu_is_a_subject_with_its_own_readings(driver: Driver, probe: GPUProbe) -> None:
-    driver.add(power_mw=100_000)
-    driver.add(power_mw=200_000)
-    probe.open()
-    readings: Any = probe.read()
-    assert {subject: read["power_watts"] for subject, read in readings.items()} == {
-        "GPU 0 (NVIDIA A100-SXM4-80GB)": 100,
-        "GPU 1 (NVIDIA A100-SXM4-80GB)": 200,
-    }
-
-
 @pytest.mark.parametrize(
     ("reasons", "expected"),
     [
