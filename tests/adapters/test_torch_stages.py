@@ -239,9 +239,8 @@ def sampler_of_this() -> CodeSampler:
     return CodeSampler(activity, sampler_of_this.__code__, in_training=True)
 
 
-def end(sampler: CodeSampler) -> None:
-    """Stop it, and wait for its thread."""
-    sampler.stop()
+def no_code_is_looked_at() -> None:
+    """Any more, once this returns."""
     for thread in threading.enumerate():
         if thread.name == "loadeval-code":
             thread.join(10)
@@ -266,7 +265,8 @@ def test_only_a_thread_that_lives_is_asked_for_its_clock(monkeypatch: pytest.Mon
     monkeypatch.setattr(time, "pthread_getcpuclockid", noted)
     sampler = sampler_of_this()
     sampler.start(threading.get_ident(), threading.get_native_id())
-    end(sampler)
+    sampler.stop()
+    no_code_is_looked_at()
     assert asked == [threading.get_ident()]
 
 
@@ -286,7 +286,8 @@ def test_nothing_is_collected_while_frames_are_read(monkeypatch: pytest.MonkeyPa
     sampler.start(threading.get_ident(), threading.get_native_id())
     while not sampler.take():
         pass
-    end(sampler)
+    sampler.stop()
+    no_code_is_looked_at()
     assert set(collections) == {0}
     assert gc.isenabled()
 
@@ -307,9 +308,7 @@ def descriptors() -> list[str]:
 def left() -> list[str]:
     """What is open once what looked at code has ended."""
     gc.collect()
-    for thread in threading.enumerate():
-        if thread.name == "loadeval-code":
-            thread.join(10)
+    no_code_is_looked_at()
     return descriptors()
 
 

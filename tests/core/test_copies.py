@@ -7,7 +7,6 @@ import mmap
 import signal
 import subprocess
 import sys
-import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -162,14 +161,6 @@ def test_memory_is_in_use_while_a_view_is(
     assert unused(regions) == []
     del held
     assert len(unused(regions)) == 1
-
-
-def test_unused_memory_is_released(regions: Regions) -> None:
-    clone(DOUBLES)
-    region = weakref.ref(unused(regions)[0])
-    assert region() is not None
-    regions.release()
-    assert region() is None
 
 
 @pytest.mark.parametrize(

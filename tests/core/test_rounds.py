@@ -151,18 +151,6 @@ def test_blocks_grow_with_the_batches_served() -> None:
     assert counted(pairs[-1])[1] == 25
 
 
-def test_two_epochs_that_are_read_at_once_end_a_block_once() -> None:
-    schedule = Schedule()
-    first = schedule.block
-    assert first is not None
-    for _ in range(2):
-        schedule.advance(first.counted)
-    second = schedule.block
-    assert second is not None
-    assert second.pair == first.pair
-    assert second.arm != first.arm
-
-
 @given(st.integers(1, 5), DEPTHS)
 def test_batches_for_pairs_suffice(pairs: int, depth: int) -> None:
     schedule = Schedule(prefetch_depth=depth, length=MANY)

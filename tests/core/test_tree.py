@@ -63,6 +63,7 @@ FLAG = torch.tensor(True)
         ([Shapeless(), torch.zeros(2)], (2, 8, 2)),
         ([enum.Enum("kinds", "SMALL LARGE")], (None, None, 1)),
         ([np.ndarray, torch.Tensor], (None, None, 2)),
+        ({"x": SimpleNamespace(num_graphs=4, x=torch.zeros(12, 3))}, (4, 144, 2)),
     ],
     ids=[
         "samples are the first dimension of the first array that has one",
@@ -75,6 +76,7 @@ FLAG = torch.tensor(True)
         "an object whose shape fails is no array",
         "an enumeration is a leaf",
         "classes are leaves, whatever attributes they have",
+        "a batch says itself how many samples it has",
     ],
 )
 def test_samples_bytes_and_leaves(batch: Any, expected: tuple[int | None, ...]) -> None:

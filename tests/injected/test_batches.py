@@ -72,18 +72,3 @@ def test_an_odd_number_of_samples_is_unknown(samples: Any, tmp_path: Path) -> No
     with LoaderEvaluator([torch.ones(4)] * 5, samples=lambda _: samples, log_file=log) as evaluator:
         assert len(list(evaluator)) == 5
     assert read_run(log).batches == 5
-
-
-class Counted:
-    """Says itself how many samples it has."""
-
-    def __init__(self, number: Any) -> None:
-        self.num_graphs = number
-        self.x = torch.ones(12, 3)
-
-
-@pytest.mark.parametrize("nested", [False, True])
-def test_a_batch_says_how_many_samples_it_has(nested: bool, tmp_path: Path) -> None:
-    batches = [{"graphs": Counted(4)} if nested else Counted(4) for _ in range(6)]
-    trained_on(batches, tmp_path, "log")
-    assert read_run(tmp_path / "run.jsonl").steps.samples.tolist() == [4] * 6

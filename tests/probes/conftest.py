@@ -78,8 +78,11 @@ class Child:
             process.kill()
 
 
+MakeChild = Callable[[], Child]
+
+
 @pytest.fixture
-def make_child() -> Iterator[Callable[[], Child]]:
+def make_child() -> Iterator[MakeChild]:
     """Makes children, which end with the test at the latest."""
     children: list[Child] = []
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 from loadeval.probes import looks
 from loadeval.probes.looks import SHARED, look_at, thread_at
 from loadeval.probes.stacks import NOT_PERMITTED, StacksError, py_spy
-from tests.probes.conftest import Child
+from tests.probes.conftest import MakeChild
 
 
 def is_installed() -> bool:
@@ -129,7 +129,7 @@ def test_stacks_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (training.stacks, training.problem) == (None, NOT_PERMITTED)
 
 
-def test_a_thread_that_runs_is_in_no_call_and_uses_cpu(make_child: Callable[[], Child]) -> None:
+def test_a_thread_that_runs_is_in_no_call_and_uses_cpu(make_child: MakeChild) -> None:
     child = make_child()
     child.tell("burn")
     deadline_s = time.monotonic() + 10
