@@ -51,9 +51,7 @@ TestLoaders = contract(
 class ServesTheSameLater(AdapterContract):
     """The first two batches come again and again after the third: no epoch is like the first."""
 
-    @pytest.mark.skip(reason="no epoch is like the first")
-    def test_an_epoch_after_a_broken_one_is_whole(self) -> None:
-        """Not of this loader."""
+    test_an_epoch_after_a_broken_one_is_whole = None  # type: ignore[assignment]  # no epoch is like the first
 
 
 TestCacheDataLoader = contract(

@@ -176,10 +176,6 @@ class Stream(IterableDataset[Any]):
             buffer += [self.decode(number), self.decode(number)]
             yield buffer.pop(0)
 
-    def of_averages(self, _: range, own: range) -> Iterator[Any]:
-        for number in own:
-            yield torch.stack([self.decode(number), self.decode(1)]).mean(0, dtype=torch.float)
-
 
 @pytest.mark.parametrize(
     ("way", "made"),
@@ -188,7 +184,6 @@ class Stream(IterableDataset[Any]):
         ("parts", 4),
         ("good_ones", 5),
         ("a_buffer", -1),
-        ("averages", -1),
     ],
 )
 def test_samples_that_are_made_and_not_served(way: str, made: int) -> None:

@@ -14,30 +14,14 @@ import torch
 from loadeval import LoaderEvaluator
 
 
-class Batches:
-    """An iterator that can be watched."""
-
-    def __init__(self) -> None:
-        self.left = 60
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        return self
-
-    def __next__(self) -> torch.Tensor:
-        self.left -= 1
-        if self.left < 0:
-            raise StopIteration
-        return torch.zeros(2)
-
-
 class Loader:
     """Remembers its iterators, but does not keep them."""
 
     def __init__(self) -> None:
-        self.made: list[weakref.ref[Batches]] = []
+        self.made: list[weakref.ref[Any]] = []
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        iterator = Batches()
+        iterator = (torch.zeros(2) for _ in range(60))
         self.made.append(weakref.ref(iterator))
         return iterator
 

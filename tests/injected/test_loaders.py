@@ -58,32 +58,6 @@ def test_a_loader_that_raises_and_goes_on(
     assert read_run(tmp_path / "run.jsonl").batches >= (place if mode == "log" else 0)
 
 
-@pytest.mark.parametrize("method", ["__iter__", "__next__"])
-@TRAINS
-def test_what_the_loader_raises_is_raised_once(mode: str, method: str) -> None:
-    """It is not asked again for us to see whether it does."""
-    calls: list[str] = []
-
-    class Loader:
-        def __iter__(self) -> Any:
-            return self._called("__iter__")
-
-        def __next__(self) -> Any:
-            return self._called("__next__")
-
-        def _called(self, name: str) -> Any:
-            calls.append(name)
-            if name == method:
-                raise RuntimeError(name)
-            return self
-
-    evaluator = LoaderEvaluator(Loader(), mode)
-    with pytest.raises(RuntimeError, match=method):
-        next(iter(evaluator))
-    assert calls.count(method) == 1
-    assert calls[0] == "__iter__"
-
-
 class Deadly(torch.utils.data.Dataset[int]):
     """Its 60th sample kills who loads it."""
 
