@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loadeval import LoaderEvaluator, LoaderInfo
+from loadeval import LoaderEvaluator, LoaderInfo, Run
 from loadeval.adapter import adapter_for, registered
 from loadeval.testing import AdapterContract
 
@@ -29,6 +29,15 @@ def counted(loader: Any) -> list[int]:
     for _ in evaluator:
         pass
     return [int(samples) for samples in evaluator.recorded().steps.samples]
+
+
+def recorded(loader: Any, epochs: int = 1, **how: Any) -> Run:
+    """The run of some whole epochs, looked into."""
+    with LoaderEvaluator(loader, stages=True, **how) as evaluator:
+        for _ in range(epochs):
+            for _batch in evaluator:
+                pass
+    return evaluator.recorded()
 
 
 def break_off(batches: Iterable[Any], after: int = 1) -> list[Any]:

@@ -20,23 +20,6 @@ def arrays() -> Iterator[dict[str, Any]]:
         yield {"x": np.full((4, 2), number), "y": np.arange(4), "name": f"batch {number}"}
 
 
-def test_a_generator_is_closed_when_it_is_released() -> None:
-    closed = []
-
-    def generator() -> Iterator[int]:
-        try:
-            yield 1
-        finally:
-            closed.append(True)
-
-    adapter = IterableAdapter()
-    loader = generator()
-    epoch = adapter.epoch(loader)
-    next(epoch)
-    adapter.release(loader, epoch)
-    assert closed == [True]
-
-
 class Restarting:
     """Its own iterator, which starts over whenever it is asked for one."""
 

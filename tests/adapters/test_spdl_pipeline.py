@@ -68,7 +68,7 @@ class KeepsItsProcess(AdapterContract):
 
     test_no_worker_process_is_alive_under_replay = None  # type: ignore[assignment]  # it lasts as the iterable
 
-    test_an_epoch_after_a_broken_one_is_whole = None  # type: ignore[assignment]  # SPDL is not sure
+    test_an_epoch_after_a_broken_one_is_whole = None  # type: ignore[assignment]  # see above
 
 
 TestSubprocess = contract(

@@ -126,18 +126,6 @@ def test_the_cache_holds_no_shared_memory() -> None:
     assert not any(leaf.is_shared() for batch in evaluator.cached_batches for leaf in batch)
 
 
-def test_pinning_without_an_accelerator_is_torchs_own_warning() -> None:
-    loader = DataLoader(Tensors, batch_size=8, pin_memory=True)
-    if not torch.cuda.is_available():
-        with pytest.warns(UserWarning, match="pin_memory"):
-            evaluator = LoaderEvaluator(loader, mode="replay")
-    else:
-        evaluator = LoaderEvaluator(loader, mode="replay")
-    assert evaluator.recorded().header.loader.pinned
-    pinned = next(iter(evaluator))[0].is_pinned()
-    assert pinned == torch.cuda.is_available()
-
-
 class Short(IterableDataset[int]):
     """Says that it has four samples, and has twenty."""
 

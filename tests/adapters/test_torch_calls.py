@@ -19,10 +19,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from loadeval import LoaderEvaluator
 from loadeval_adapters.torch_trace.kernel import CallCounter
 from loadeval_adapters.torch_trace.worker import fingerprint
-from tests.runs.tables import Rows, rows_of
+from tests.adapters.loaders import recorded
+from tests.runs.tables import rows_of
 
 
 class Answer(BaseHTTPRequestHandler):
@@ -110,15 +110,6 @@ class Files(Dataset[Any]):
         return index
 
 
-def looked_into(loader: Any, epochs: int = 1) -> tuple[Rows, ...]:
-    """The stages of some whole epochs."""
-    with LoaderEvaluator(loader, stages=True) as evaluator:
-        for _ in range(epochs):
-            for _batch in evaluator:
-                pass
-    return rows_of(evaluator.recorded())
-
-
 @pytest.mark.parametrize("persistent", [True, False])
 def test_the_second_batch_of_each_first_worker_is_counted(
     tmp_path: Path, *, persistent: bool
@@ -127,7 +118,7 @@ def test_the_second_batch_of_each_first_worker_is_counted(
     path = tmp_path / "names"
     path.write_text("a b")
     loader = DataLoader(Files(path), batch_size=4, num_workers=2, persistent_workers=persistent)
-    first, second = looked_into(loader, epochs=2)
+    first, second = rows_of(recorded(loader, epochs=2))
     known = first.opened_files >= 0
     assert first.opened_files[known].tolist() == [8, 8]
     assert sorted(first.worker[known]) == [0, 1]
@@ -188,7 +179,7 @@ class Stream(IterableDataset[Any]):
 )
 def test_samples_that_are_made_and_not_served(way: str, made: int) -> None:
     """Those that stay in a buffer may be served later: of these nothing is known."""
-    (stages,) = looked_into(DataLoader(Stream(way), batch_size=4, num_workers=2))
+    (stages,) = rows_of(recorded(DataLoader(Stream(way), batch_size=4, num_workers=2)))
     counted = stages.opened_files >= 0
     assert set(stages.made[counted]) <= {made, made + (way == "good_ones")}
     assert counted.sum() == 2
@@ -196,7 +187,7 @@ def test_samples_that_are_made_and_not_served(way: str, made: int) -> None:
 
 def test_workers_that_serve_the_same_samples_begin_with_the_same_fingerprints() -> None:
     for way, alike in (("good_ones", True), ("augmented", True), ("parts", False)):
-        (stages,) = looked_into(DataLoader(Stream(way), batch_size=4, num_workers=2))
+        (stages,) = rows_of(recorded(DataLoader(Stream(way), batch_size=4, num_workers=2)))
         first, second = (
             stages.fingerprint[stages.worker == worker].tolist() for worker in range(2)
         )

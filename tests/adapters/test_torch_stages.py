@@ -36,20 +36,12 @@ from loadeval_adapters.torch_trace import worker as torch_worker
 from loadeval_adapters.torch_trace.code import Activity, CodeSampler
 from loadeval_adapters.torch_trace.iterators import DataLoaderStages
 from tests.adapters import stage_datasets as some
+from tests.adapters.loaders import recorded
 from tests.adapters.stage_datasets import needs_in_order
 from tests.runs.tables import rows_of
 
 Tensors = TensorDataset(torch.arange(80.0).reshape(40, 2), torch.arange(40))
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no /proc")
-
-
-def recorded(loader: Any, epochs: int = 1, **how: Any) -> Run:
-    """The run of some whole epochs, looked into."""
-    with LoaderEvaluator(loader, stages=True, **how) as evaluator:
-        for _ in range(epochs):
-            for _batch in evaluator:
-                pass
-    return evaluator.recorded()
 
 
 def messages(run: Run, kind: str = "stages missing") -> list[str]:
@@ -384,13 +376,13 @@ def test_looking_is_paused_and_goes_on_over_epochs(workers: int) -> None:
         """Tells whether its transform is as it was found."""
 
         def __init__(self) -> None:
-            self.transform = Doubling()
+            self.transform = some.Doubled()
 
         def __len__(self) -> int:
             return 40
 
         def __getitem__(self, index: int) -> torch.Tensor:
-            is_timed = Doubling.__call__ is not FOUND
+            is_timed = some.Doubled.__call__ is not FOUND
             return torch.tensor([self.transform(index), is_timed])
 
     loader = DataLoader(Plain(), batch_size=2, num_workers=workers)
@@ -420,12 +412,7 @@ def test_looking_is_paused_and_goes_on_over_epochs(workers: int) -> None:
         ]
 
 
-class Doubling:
-    def __call__(self, index: int) -> int:
-        return 2 * index
-
-
-FOUND = Doubling.__call__
+FOUND = some.Doubled.__call__
 
 
 def test_closing_while_an_iterator_lives() -> None:

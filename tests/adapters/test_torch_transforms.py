@@ -21,6 +21,7 @@ from loadeval import LoaderEvaluator
 from loadeval_adapters.torch_trace.code import Activity
 from loadeval_adapters.torch_trace.transforms import MANY, Transforms, elements_of
 from tests.adapters import stage_datasets as some
+from tests.adapters.loaders import recorded
 
 Find = Callable[..., Transforms]
 
@@ -257,15 +258,13 @@ def test_sizes_are_of_one_batch(found: Find) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("persistent", [False, True])
 def test_sizes_are_told_once_for_each_worker(workers: int, persistent: bool) -> None:
-    dataset = Croppings()
     loader = DataLoader(
-        dataset, batch_size=2, num_workers=workers, persistent_workers=persistent and workers > 0
+        Croppings(),
+        batch_size=2,
+        num_workers=workers,
+        persistent_workers=persistent and workers > 0,
     )
-    with LoaderEvaluator(loader, stages=True) as evaluator:
-        for _ in range(2):
-            for _batch in evaluator:
-                pass
-    run = evaluator.recorded()
+    run = recorded(loader, epochs=2)
     assert list(run.sizes) == ["Composed.__call__", "Cropped", "shifted"]
     assert run.sizes["Cropped"] == (64, 32)
     assert (run.transforms["Cropped"].calls == 2).all()

@@ -94,14 +94,6 @@ def state_after_5(workers: int) -> dict[str, Any]:
     return state
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_state_is_resumed_through_the_wrapper(workers: int) -> None:
-    evaluator = LoaderEvaluator(loader(workers))
-    evaluator.load_state_dict(state_after_5(workers))
-    assert [len(list(evaluator)) for _ in range(2)] == [15, 20]
-    assert len(evaluator.recorded().steps) == 35
-
-
 def test_a_state_asked_for_before_an_epoch_takes_nothing_from_it() -> None:
     """It starts the workers of the epoch that comes, which is whole, and begins with no wait."""
     asked = loader(2)

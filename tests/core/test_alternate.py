@@ -279,16 +279,6 @@ def test_a_real_block_begins_with_an_empty_queue() -> None:
     assert max(batch - place for place, batch in enumerate(served)) == 4
 
 
-def test_a_prefetch_stays_within_the_caches_bound() -> None:
-    clock = FakeClock()
-    loader = SerialLoader([bytes(100)] * 200, [LOAD_NS] * 200, clock)
-    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, max_cache_bytes=350)
-    assert len(train(evaluator, clock)) == 200
-    run = evaluator.recorded()
-    assert {prefetch.batches for prefetch in run.prefetches} <= {0, 1, 2, 3}
-    assert rows(run)[0, 1] == 8
-
-
 def test_what_was_taken_out_of_the_queue_counts_towards_the_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -86,10 +86,6 @@ class Subclass(torch.Tensor):
     pass
 
 
-def nested() -> torch.Tensor:
-    return torch.nested.nested_tensor([FLOATS, FLOATS])
-
-
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.filterwarnings("ignore:Sparse", "ignore:.*quantize")
 @pytest.mark.parametrize(
@@ -103,7 +99,7 @@ def nested() -> torch.Tensor:
         FLOATS.to_sparse,
         lambda: FLOATS.to("meta"),
         lambda: torch.quantize_per_tensor(FLOATS.repeat(4, 1, 1, 1), 1.0, 0, torch.quint8),
-        nested,
+        lambda: torch.nested.nested_tensor([FLOATS, FLOATS]),
     ],
     ids=[
         *("small array", "small tensor", "expanded", "objects"),

@@ -154,18 +154,6 @@ def test_a_loader_without_length_replays_what_is_kept(has_length: bool) -> None:
     assert len(list(evaluator)) == 4
 
 
-def test_a_reused_buffer_is_copied() -> None:
-
-    def reusing() -> Iterator[Any]:
-        buffer = np.zeros(3)
-        for number in range(4):
-            buffer[:] = number
-            yield buffer
-
-    evaluator = replay(reusing, num_cached_batches=3, epoch_batches=4)
-    assert [float(batch[0]) for batch in evaluator] == [0, 1, 2, 0]
-
-
 @pytest.mark.parametrize("kept", [1, 3])
 @pytest.mark.parametrize("place", [0, 3])
 def test_a_tensor_changed_in_place_is_found_and_said_once(kept: int, place: int) -> None:

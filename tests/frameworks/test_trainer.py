@@ -102,13 +102,6 @@ def test_its_own_loader_is_measured_in_place(
     same_training(training(Measuring), "in place", mode)
 
 
-def test_its_own_loader_can_be_wrapped(
-    training: Callable[..., Train], same_training: SameTraining
-) -> None:
-    """It is in log mode: Accelerate has prepared it."""
-    same_training(training(Measuring), "wrapped")
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("way", ["wrapped", "in place"])
 def test_a_loader_of_the_users_is_measured(

@@ -25,7 +25,6 @@ loader = measured(Loader())
 print(len(epoch(loader)), len(epoch(loader)))
 """
 LIMITS = {
-    "64 files": "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))",
     "no more files": "resource.setrlimit(resource.RLIMIT_NOFILE, (4, 64))",
     "no more threads": "threading._start_new_thread = refused",
     "no more memory": (

@@ -22,6 +22,7 @@ from loadeval import LoaderEvaluator, UsageError, read_run
 from loadeval.data.folder import processes_in
 from loadeval.launch import hook
 from tests.launch.installing import install, uninstall
+from tests.launch.test_one_loader import numbers
 from tests.launch.test_roles import train
 
 installed = pytest.mark.usefixtures("folder")
@@ -36,10 +37,6 @@ def _folder(tmp_path: Path) -> Path:
 
 def dataset(samples: int = 20) -> TensorDataset:
     return TensorDataset(torch.arange(float(samples)))
-
-
-def numbers(batches: Any) -> list[float]:
-    return [float(value) for (batch,) in batches for value in batch]
 
 
 def counted(folder: Path) -> dict[str, int]:

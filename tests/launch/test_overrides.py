@@ -8,20 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import UsageError, read_run
 from loadeval.launch.settings import RunSettings, check, settings_in
 from tests.launch.conftest import Launch, ran
 from tests.launch.installing import install, uninstall
-from tests.launch.test_roles import evaluate, evaluate_by_batch, train
+from tests.launch.test_roles import evaluate, evaluate_by_batch, made, train
 
 SETTINGS_PROGRAM = Path(__file__).with_name("settings_program.py")
-
-
-def made(samples: int = 12, **options: Any) -> DataLoader[Any]:
-    return DataLoader(TensorDataset(torch.arange(float(samples))), 4, **options)
 
 
 def noted(folder: Path) -> dict[str, Any]:
@@ -34,7 +28,7 @@ def test_each_role_has_its_settings(tmp_path: Path) -> None:
     """Before the first epoch in it, and the logs have them."""
     settings = {"pin_memory": False, "timeout": 0, "validation.pin_memory": False}
     folder = install(output=tmp_path / "logs", settings=settings)
-    training, held = made(timeout=9, num_workers=1), made(8, timeout=9, num_workers=1)
+    training, held = made(12, timeout=9, num_workers=1), made(8, timeout=9, num_workers=1)
     assert len(train(training)) == 12
     evaluate(held)
     assert (training.timeout, held.timeout) == (0, 9)
@@ -48,7 +42,7 @@ def test_a_loader_that_trains_keeps_its_settings(tmp_path: Path) -> None:
     """It is evaluated with them; one that was evaluated first gets them when it trains."""
     settings = {"timeout": 3, "validation.timeout": 4}
     install(output=tmp_path / "logs", settings=settings)
-    loader = made(num_workers=1, timeout=2)
+    loader = made(12, num_workers=1, timeout=2)
     seen = [loader.timeout]
     for epoch in (evaluate, train, evaluate, train):
         epoch(loader)
@@ -61,7 +55,7 @@ def test_an_evaluation_is_known_by_its_function(tmp_path: Path) -> None:
     folder = install(output=tmp_path / "logs", settings={"timeout": 3})
     trainer: dict[str, Any] = {"__name__": "transformers.trainer", "evaluate": evaluate_by_batch}
     exec("def evaluation_loop(loader):\n    evaluate(loader)", trainer)
-    train(made(num_workers=1))
+    train(made(12, num_workers=1))
     trainer["evaluation_loop"](made(8, num_workers=1))
     assert noted(folder) == {"rank0.jsonl": {"timeout": 3}, "rank0-validation.jsonl": None}
 

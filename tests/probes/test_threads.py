@@ -97,13 +97,6 @@ def test_threads_of_a_pool_have_one_subject(name: str, subject: str) -> None:
     assert subject_of(name) == subject
 
 
-def test_the_first_reading_has_no_means() -> None:
-    probe, files = scripted()
-    files.times[7], files.names[7] = Times(10, 10), "decode-1"
-    readings = probe.read()
-    assert readings["decode"] == {"threads": 1}
-
-
 def test_threads_of_one_name_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1_000]
     monkeypatch.setattr(time, "perf_counter_ns", lambda: clock[0])
