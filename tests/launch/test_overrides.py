@@ -13,7 +13,7 @@ from loadeval import UsageError, read_run
 from loadeval.launch.settings import RunSettings, check, settings_in
 from tests.launch.conftest import Launch, ran
 from tests.launch.installing import install, uninstall
-from tests.launch.test_roles import evaluate, evaluate_by_batch, made, train
+from tests.launch.test_roles import evaluate, made, train
 
 SETTINGS_PROGRAM = Path(__file__).with_name("settings_program.py")
 
@@ -48,16 +48,6 @@ def test_a_loader_that_trains_keeps_its_settings(tmp_path: Path) -> None:
         epoch(loader)
         seen.append(loader.timeout)
     assert seen == [2, 4, 3, 3, 3]
-
-
-def test_an_evaluation_is_known_by_its_function(tmp_path: Path) -> None:
-    """That of transformers' Trainer asks for its iterator with gradients on."""
-    folder = install(output=tmp_path / "logs", settings={"timeout": 3})
-    trainer: dict[str, Any] = {"__name__": "transformers.trainer", "evaluate": evaluate_by_batch}
-    exec("def evaluation_loop(loader):\n    evaluate(loader)", trainer)
-    train(made(12, num_workers=1))
-    trainer["evaluation_loop"](made(8, num_workers=1))
-    assert noted(folder) == {"rank0.jsonl": {"timeout": 3}, "rank0-validation.jsonl": None}
 
 
 def test_settings_are_written_as_in_python() -> None:
