@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from loadeval import IterableAdapter, LoaderInfo
 from loadeval import adapter as registry
 from loadeval.testing import ScriptedLoader
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pytest
-
 
 class SerialLoader(ScriptedLoader):
-    """A loader without workers, so that nobody waits for them; it counts its epochs.
+    """A loader without workers, so that nobody waits for them; it counts those that end.
 
     `end_ns` is how long it takes to find the end of one.
     """
 
-    prefetched = ready = begun = closed = end_ns = 0
+    prefetched = ready = closed = end_ns = 0
 
     def __iter__(self) -> Iterator[Any]:
-        self.begun += 1
         try:
             yield from super().__iter__()
             self.clock.advance(self.end_ns)

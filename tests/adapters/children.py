@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from multiprocessing import active_children
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from multiprocessing.process import BaseProcess
+from multiprocessing.process import BaseProcess
 
 LONGEST_S = 60.0
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from loadeval import LoaderEvaluator
+from loadeval import LoaderEvaluator, LoaderInfo, Run
 from loadeval.adapter import adapter_for, registered
 from loadeval.testing import AdapterContract
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from loadeval import LoaderInfo
 
 
 def adapter_of(module: str) -> type[Any]:
@@ -33,6 +29,15 @@ def counted(loader: Any) -> list[int]:
     for _ in evaluator:
         pass
     return [int(samples) for samples in evaluator.recorded().steps.samples]
+
+
+def recorded(loader: Any, epochs: int = 1, **how: Any) -> Run:
+    """The run of some whole epochs, looked into."""
+    with LoaderEvaluator(loader, stages=True, **how) as evaluator:
+        for _ in range(epochs):
+            for _batch in evaluator:
+                pass
+    return evaluator.recorded()
 
 
 def break_off(batches: Iterable[Any], after: int = 1) -> list[Any]:

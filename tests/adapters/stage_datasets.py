@@ -12,16 +12,13 @@ import pickle
 import random
 import select
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 needs_in_order = pytest.mark.skipif(
     "in_order" not in inspect.signature(DataLoader).parameters, reason="torch before 2.6"

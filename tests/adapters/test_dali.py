@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy
@@ -15,26 +16,12 @@ from nvidia.dali.plugin.pytorch import (
 from loadeval import LoaderEvaluator
 from loadeval.estimate.epochs import first_waits
 from tests.adapters.loaders import adapter_of, contract, describe
-from tests.dali_loaders import (
-    GoesOnContract,
-    iterator,
-    numbered,
-    numbers,
-    sourced,
-    trained,
-)
+from tests.dali_loaders import GoesOnContract, iterator, numbered, numbers, sourced, trained
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Make = Callable[..., Any]
+Make = Callable[..., Any]
 
 ADAPTER = adapter_of("nvidia.dali.plugin")
-DENSE, LIST, COO = (
-    DALIRaggedIterator.DENSE_TAG,
-    DALIRaggedIterator.SPARSE_LIST_TAG,
-    DALIRaggedIterator.SPARSE_COO_TAG,
-)
+DENSE, LIST = (DALIRaggedIterator.DENSE_TAG, DALIRaggedIterator.SPARSE_LIST_TAG)
 BYTES = 16 * 16 * 3 + 4
 """The bytes of an image and its number."""
 
@@ -105,13 +92,6 @@ def test_samples_and_bytes_are_those_of_the_batch(
     assert steps.nbytes.tolist() == [count * BYTES for count in counts]
 
 
-def test_samples_of_several_pipelines_are_added_up(dali_pipeline: Make) -> None:
-    shards = [dali_pipeline(batch_size=8, shard_id=n, num_shards=2) for n in range(2)]
-    evaluator = LoaderEvaluator(iterator(shards))
-    trained(evaluator, epochs=1)
-    assert evaluator.recorded().steps.samples.tolist() == [16, 14]
-
-
 def test_ragged_batches_are_counted(dali_pipeline: Make) -> None:
     evaluator = LoaderEvaluator(ragged(dali_pipeline(resized=False), LIST, DENSE))
     batch = next(iter(evaluator))[0]
@@ -128,11 +108,7 @@ IMAGES = 30
 @pytest.mark.parametrize("auto_reset", [True])
 @pytest.mark.parametrize(
     ("padded", "shards", "by_size"),
-    [
-        (False, 1, False),
-        (True, 3, False),
-        pytest.param(False, 1, True, marks=pytest.mark.check),
-    ],
+    [(False, 1, False), (True, 3, False), pytest.param(False, 1, True, marks=pytest.mark.check)],
 )
 def test_epochs_are_dalis_own(
     dali_pipeline: Make, policy: str, auto_reset: bool, padded: bool, shards: int, by_size: bool
@@ -157,7 +133,6 @@ def test_epochs_are_dalis_own(
 
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 def test_after_a_break_the_remainder_is_served(dali_pipeline: Make, mode: str) -> None:
-    """DALI does the same."""
     bare, loader = iterator(dali_pipeline()), iterator(dali_pipeline())
     evaluator = LoaderEvaluator(loader, mode=mode)
     assert trained(evaluator, 1, batches=1) == trained(bare, 1, batches=1) == [[*range(8)]]
@@ -205,7 +180,6 @@ def test_a_source_that_ends_is_served_epoch_by_epoch(auto_reset: bool, mode: str
 
 
 def test_operators_are_said_not_to_be_timed(dali_pipeline: Make) -> None:
-    """Once, and where they are."""
     with LoaderEvaluator(iterator(dali_pipeline()), stages=True, probes=()) as evaluator:
         list(evaluator)
     (event,) = evaluator.recorded().events

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +14,6 @@ from loadeval import LoaderEvaluator
 from loadeval.testing import same_batch
 from tests.adapters.loaders import adapter_of, contract, describe
 from tests.dali_loaders import GoesOnContract
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 def reader(jpegs: Path, max_batch_size: int | None = 8, **options: Any) -> Any:
@@ -41,10 +38,6 @@ def trained(loader: Any, epochs: int, batches: int | None = None) -> list[list[i
             assert ndd.decoders.image(encoded, device="cpu").evaluate().dtype == ndd.uint8
             served[-1] += [int(number.item()) for number in arrays(numbers)]
     return served
-
-
-def sized(encoded: Any) -> Any:
-    return ndd.resize(ndd.decoders.image(encoded, device="cpu"), size=(16, 16))
 
 
 class Contents(GoesOnContract):
@@ -108,31 +101,10 @@ def test_a_training_loop_gets_the_readers_batches(jpegs: Path, mode: str) -> Non
     assert steps.nbytes.sum() == 3 * (files + 30 * 4)
 
 
-def test_after_a_break_the_remainder_is_served(jpegs: Path) -> None:
-    evaluator = LoaderEvaluator(reader(jpegs, 10))
-    assert trained(evaluator, 3, batches=3) == [[*range(30)]] * 3
-    assert trained(evaluator, 1, batches=1) == [[*range(10)]]
-    assert trained(evaluator, 1) == [[*range(10, 30), *range(10)]]
-
-
 def test_a_kept_batch_is_evaluated(jpegs: Path) -> None:
-    """A kept batch is there in deferred mode too, and the training step does not compute it."""
     images = ndd.decoders.image(next(reader(jpegs).next_epoch())[0], device="cpu")
     with ndd.EvalMode.deferred:
         lazy = ndd.resize(images, size=(16, 16))
         kept = ADAPTER().keep((lazy,))[0]
     assert kept._storage is not None
     assert same_batch(arrays(kept), arrays(lazy))
-
-
-def test_a_decoding_generator_function_is_served(jpegs: Path) -> None:
-    """What the loader's documentation advises: decoding counts as loading, of torch tensors."""
-    files = reader(jpegs, 10)
-
-    def batches() -> Iterator[Any]:
-        for encoded, numbers in files.next_epoch():
-            yield sized(encoded).torch(), numbers.torch()
-
-    evaluator = LoaderEvaluator(batches)
-    assert [len(images) for _ in range(2) for images, _ in evaluator] == [10] * 6
-    assert evaluator.recorded().steps.samples.tolist() == [10] * 6

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +14,9 @@ from nvidia.dali.pipeline import pipeline_def
 
 from loadeval import LoaderEvaluator
 from tests.adapters.loaders import adapter_of, contract, describe
-from tests.dali_loaders import GoesOnContract, numbered, numbers, sourced, trained
+from tests.dali_loaders import GoesOnContract, numbered, sourced, trained
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Make = Callable[..., Any]
-    from pathlib import Path
+Make = Callable[..., Any]
 
 
 class Contents(GoesOnContract):
@@ -68,9 +66,6 @@ def test_an_epoch_is_that_of_the_shard(dali_pipeline: Make, shards: int, length:
     assert [sum(1 for _ in evaluator) for _ in range(2)] == [length] * 2
 
 
-"""The bytes of an image and its number."""
-
-
 @pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
 @pytest.mark.parametrize("exec_dynamic", [True, False])
 def test_a_training_loop_gets_the_pipelines_batches(
@@ -83,24 +78,6 @@ def test_a_training_loop_gets_the_pipelines_batches(
     steps = evaluator.recorded().steps
     assert steps.samples.tolist() == [2] * 45
     assert steps.nbytes.tolist() == [2 * (16 * 16 * 3 + 4)] * 45
-
-
-def test_after_a_break_the_remainder_is_served(dali_pipeline: Make) -> None:
-    evaluator = LoaderEvaluator(dali_pipeline(batch_size=10))
-    assert trained(evaluator, 1, batches=1) == [[*range(10)]]
-    served = [n for batch in evaluator for n in numbers(batch)]
-    assert served == [*range(10, 30), *range(10)]
-    assert trained(evaluator, 1) == [[*range(10, 30), *range(10)]]
-
-
-@pytest.mark.parametrize("mode", ["log", "alternate"])
-def test_a_source_that_ends_is_served_epoch_by_epoch(mode: str) -> None:
-    evaluator = LoaderEvaluator(sourced(numbered(7)), mode=mode)
-    whole = [number for number in range(7) for _ in range(4)]
-    assert [sorted(epoch) for epoch in trained(evaluator, 3)] == [whole] * 3
-    run = evaluator.recorded()
-    assert run.header.loader.length is None
-    assert run.steps.samples.tolist() == [4] * 21
 
 
 def test_the_end_of_a_source_is_not_lost_by_a_break() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from nvidia.dali import fn
@@ -13,10 +14,7 @@ from loadeval import UsageError
 from loadeval.adapter import adapter_for
 from tests.dali_loaders import iterator, numbered, sourced, trained
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Make = Callable[..., Any]
+Make = Callable[..., Any]
 
 
 class Mine(DALIGenericIterator):

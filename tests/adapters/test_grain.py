@@ -11,7 +11,7 @@ import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.adapter import adapter_for
-from tests.adapters.loaders import adapter_of, break_off, contract, counted, describe
+from tests.adapters.loaders import adapter_of, contract, counted, describe
 
 ELEMENTS = 40
 READING = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
@@ -56,11 +56,6 @@ def test_a_dataloader_that_is_released_has_no_processes() -> None:
     assert multiprocessing.active_children() == []
 
 
-def numbers(epoch: Any) -> list[int]:
-    """The elements of an epoch, by their numbers."""
-    return [int(number) for batch in epoch for number in batch["y"]]
-
-
 TestLoaders = contract(
     adapter_of("grain"),
     read_by_many_threads=lambda: elements().batch(8),
@@ -102,25 +97,3 @@ def test_samples_are_counted_where_that_is_certain() -> None:
     assert set(counted(iter(batches()))) == {-1}
     packed = grain.experimental.RebatchIterDataset(batches(), batch_size=4)
     assert set(counted(packed)) == {-1}
-
-
-def test_an_iterators_state_is_that_of_the_last_batch_served() -> None:
-    evaluator = LoaderEvaluator(iter(dataloader()))
-    break_off(evaluator, 2)
-    resumed = iter(dataloader())
-    resumed.set_state(evaluator.get_state())
-    assert numbers(resumed) == list(range(16, ELEMENTS))
-
-
-@pytest.mark.parametrize("processes", [0, 1])
-def test_a_functions_own_error_reaches_the_loop(processes: int) -> None:
-
-    def fail(element: dict[str, Any]) -> dict[str, Any]:
-        if element["y"] == 20:
-            raise ArithmeticError(str(element["y"]))
-        return element
-
-    failing = elements().map(fail).to_iter_dataset(READING).batch(8)
-    options = grain.MultiprocessingOptions(num_workers=processes)
-    with pytest.raises(ArithmeticError, match="20"):
-        list(LoaderEvaluator(failing.mp_prefetch(options)))

@@ -8,8 +8,8 @@ import datasets  # type: ignore[import-untyped]  # it ships no marker of its typ
 import pytest
 from torch.utils.data import DataLoader
 
-from loadeval import IterableAdapter, LoaderEvaluator
-from tests.adapters.loaders import adapter_of, break_off, contract, counted, describe
+from loadeval import IterableAdapter
+from tests.adapters.loaders import adapter_of, contract, counted, describe
 from tests.images import FILES
 
 ROWS = 40
@@ -95,11 +95,3 @@ def test_a_batch_size_is_told_where_it_is_certain() -> None:
 def test_samples_are_counted_where_that_is_certain(loader: Any, samples: list[int]) -> None:
     """A row without lists is one sample; a row of lists may be an example or a batch."""
     assert counted(loader) == samples
-
-
-def test_the_state_is_that_of_the_last_row_served() -> None:
-    evaluator = LoaderEvaluator(stream())
-    break_off(evaluator, 10)
-    resumed = stream()
-    resumed.load_state_dict(evaluator.state_dict())
-    assert [row["y"] for row in resumed] == list(range(10, ROWS))

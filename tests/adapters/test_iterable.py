@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,30 +14,10 @@ from loadeval import IterableAdapter, LoaderEvaluator, UsageError
 from loadeval.adapter import FactoryAdapter
 from tests.adapters.loaders import contract
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 def arrays() -> Iterator[dict[str, Any]]:
     for number in range(5):
         yield {"x": np.full((4, 2), number), "y": np.arange(4), "name": f"batch {number}"}
-
-
-def test_a_generator_is_closed_when_it_is_released() -> None:
-    closed = []
-
-    def generator() -> Iterator[int]:
-        try:
-            yield 1
-        finally:
-            closed.append(True)
-
-    adapter = IterableAdapter()
-    loader = generator()
-    epoch = adapter.epoch(loader)
-    next(epoch)
-    adapter.release(loader, epoch)
-    assert closed == [True]
 
 
 class Restarting:

@@ -10,8 +10,7 @@ import litdata  # type: ignore[import-untyped]  # it ships no marker of its type
 import numpy as np
 import pytest
 
-from loadeval import LoaderEvaluator
-from tests.adapters.loaders import adapter_of, break_off, contract, counted, describe
+from tests.adapters.loaders import adapter_of, contract, counted, describe
 
 SAMPLES = 40
 
@@ -40,11 +39,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def loader_of(folder: str, **options: Any) -> Any:
     return litdata.StreamingDataLoader(litdata.StreamingDataset(folder), batch_size=8, **options)
-
-
-def numbers(batches: Any) -> list[int]:
-    """The samples of an epoch, by their numbers."""
-    return [int(number) for batch in batches for number in batch["y"]]
 
 
 TestLoaders = contract(
@@ -79,14 +73,3 @@ def test_a_dataset_has_no_workers_of_its_own(folder: str) -> None:
 def test_samples_are_counted(folder: str) -> None:
     assert counted(loader_of(folder, drop_last=False)) == [8] * 5
     assert counted(litdata.StreamingDataset(folder)) == [1] * SAMPLES
-
-
-@pytest.mark.parametrize("count", [0, 2])
-def test_the_state_is_that_of_the_last_batch_served(folder: str, count: int) -> None:
-    evaluator = LoaderEvaluator(loader_of(folder, num_workers=count))
-    served = break_off(evaluator, 2)
-    resumed = LoaderEvaluator(loader_of(folder, num_workers=count))
-    resumed.load_state_dict(evaluator.state_dict())
-    rest = numbers(resumed)
-    assert len(rest) == SAMPLES - 16
-    assert sorted(numbers(served) + rest) == list(range(SAMPLES))

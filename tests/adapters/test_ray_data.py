@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,6 @@ import ray.data
 from loadeval import IterableAdapter
 from loadeval.testing import AdapterContract
 from tests.adapters.loaders import adapter_of, contract, counted, describe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Ray's own: settings of its data context that it has given up, but sets itself.
 pytestmark = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from loadeval.adapter import adapter_for
 from loadeval.testing import AdapterContract
 from tests.adapters.loaders import adapter_of, break_off, contract, describe
 from tests.images import FILES, collate, decode
-from tests.spdl_pipelines import NEVER_RUN, pipeline, spdl_threads
+from tests.spdl_pipelines import NEVER_RUN, made_while_nobody_takes, pipeline, spdl_threads
 
 
 class Images(Dataset[Any]):
@@ -52,9 +51,7 @@ TestLoaders = contract(
 class ServesTheSameLater(AdapterContract):
     """The first two batches come again and again after the third: no epoch is like the first."""
 
-    @pytest.mark.skip(reason="no epoch is like the first")
-    def test_an_epoch_after_a_broken_one_is_whole(self) -> None:
-        """Not of this loader."""
+    test_an_epoch_after_a_broken_one_is_whole = None  # type: ignore[assignment]  # no epoch is like the first
 
 
 TestCacheDataLoader = contract(
@@ -94,33 +91,14 @@ def test_the_length_of_a_cache_is_its_own() -> None:
 @pytest.mark.parametrize(("order", "threads"), [("completion", 3), ("input", 2)])
 def test_as_many_batches_get_ready_as_the_depth_says(order: str, threads: int) -> None:
     """While nobody takes any, samples are loaded for nearly so many batches, and for no more."""
-    made = 0
-    full = threading.Event()
-    lock = threading.Lock()
 
-    def make(number: int) -> int:
-        nonlocal made
-        with lock:
-            made += 1
-            if made == 4 * (depth - 2):
-                full.set()
-        return number
+    def loader_of(make: Any) -> Any:
+        options: Any = {"num_threads": threads, "output_order": order, "aggregator": np.array}
+        return DataLoader(range(400), preprocessor=make, batch_size=4, **options)
 
-    loader: Any = DataLoader(
-        range(400),
-        preprocessor=make,
-        batch_size=4,
-        aggregator=np.array,
-        num_threads=threads,
-        output_order=order,
-    )
     adapter = adapter_of("spdl.dataloader")()
-    depth = adapter.describe(loader).prefetch_depth or 0
-    epoch = adapter.epoch(loader)
-    next(epoch)
-    assert full.wait(10)
-    adapter.release(loader, epoch)
-    assert made <= 4 * (depth + 1)
+    depth = adapter.describe(loader_of(int)).prefetch_depth or 0
+    assert made_while_nobody_takes(adapter, loader_of, 4 * (depth - 2)) <= 4 * (depth + 1)
 
 
 @pytest.mark.parametrize("make", [threaded, in_processes])
@@ -132,12 +110,6 @@ def test_no_thread_of_spdl_is_left(make: Any) -> None:
     assert spdl_threads() == []
     for _ in LoaderEvaluator(make(), mode="replay", num_cached_batches=2, epoch_batches=4):
         assert spdl_threads() == []
-
-
-def test_kept_batches_hold_no_shared_memory() -> None:
-    evaluator = LoaderEvaluator(in_processes(), mode="replay", num_cached_batches=3)
-    assert len(evaluator.cached_batches) == 3
-    assert not any(leaf.is_shared() for batch in evaluator.cached_batches for leaf in batch)
 
 
 def test_dropped_samples_are_not_counted() -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
-from spdl.pipeline import (
-    SharedMemorySegmentPool,
-    iterate_in_subprocess,
-    run_pipeline_in_subprocess,
-)
+from spdl.pipeline import SharedMemorySegmentPool, iterate_in_subprocess, run_pipeline_in_subprocess
 from spdl.pipeline.defs import Aggregator
 
 from loadeval import LoaderEvaluator, UsageError
@@ -22,13 +18,11 @@ from tests.images import FILES, decode
 from tests.spdl_pipelines import (
     NEVER_RUN,
     builder,
+    made_while_nobody_takes,
     pipeline,
     source,
     spdl_threads,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = NEVER_RUN
 
@@ -47,9 +41,7 @@ def started() -> Any:
 
 
 class OnceContract(AdapterContract):
-    @pytest.mark.skip(reason="it has one epoch")
-    def test_an_epoch_after_a_broken_one_is_whole(self) -> None:
-        """Not of this loader."""
+    test_an_epoch_after_a_broken_one_is_whole = None  # type: ignore[assignment]  # it has one epoch
 
     def test_a_released_loader_serves_again(self) -> None:
         """It does not, since releasing stops it for good, and says so."""
@@ -74,13 +66,9 @@ class KeepsItsProcess(AdapterContract):
     By itself, too, it now and then serves a batch of a broken epoch in the next one.
     """
 
-    @pytest.mark.skip(reason="SPDL ends its process with the iterable")
-    def test_no_worker_process_is_alive_under_replay(self) -> None:
-        """Not of this loader."""
+    test_no_worker_process_is_alive_under_replay = None  # type: ignore[assignment]  # it lasts as the iterable
 
-    @pytest.mark.skip(reason="SPDL now and then serves a batch of a broken epoch in the next")
-    def test_an_epoch_after_a_broken_one_is_whole(self) -> None:
-        """Not of this loader."""
+    test_an_epoch_after_a_broken_one_is_whole = None  # type: ignore[assignment]  # see above
 
 
 TestSubprocess = contract(
@@ -108,26 +96,6 @@ def test_a_second_epoch_of_a_pipeline_is_an_error(make: Any) -> None:
     with pytest.raises(UsageError, match="pass a function that returns a new"):
         list(evaluator)
     loader.stop()
-
-
-def test_a_pipeline_that_the_user_has_run_is_an_error() -> None:
-    """An epoch that would be empty, or the rest of a sink, is refused."""
-    loader = pipeline()
-    list(loader)
-    with pytest.raises(UsageError, match="has been run"):
-        list(LoaderEvaluator(loader))
-
-
-def test_a_pipeline_runs_while_its_epoch_is_served() -> None:
-    for broken_off in (False, True):
-        loader = pipeline()
-        evaluator = LoaderEvaluator(loader)
-        assert spdl_threads() == []
-        for _ in evaluator:
-            assert spdl_threads() != []
-            if broken_off:
-                break
-        assert spdl_threads() == []
 
 
 def test_a_pipeline_that_the_user_has_started_is_left_running() -> None:
@@ -185,47 +153,16 @@ def test_the_description_is_the_pipelines() -> None:
     assert info.prefetch_depth == 2 + 1 + (2 + 1) + (2 + 1) + 2
 
 
-class Making:
-    """Makes arrays, and tells when it has made as many as were `wanted`."""
-
-    def __init__(self) -> None:
-        self.made = 0
-        self.wanted = 0
-        self.has_made_them = threading.Event()
-        self._lock = threading.Lock()
-
-    def __call__(self, number: int) -> Any:
-        with self._lock:
-            self.made += 1
-            if self.made == self.wanted:
-                self.has_made_them.set()
-        return array(number)
-
-
-def depth_of(loader: Any) -> int:
-    return describe(loader).prefetch_depth or 0
-
-
-def made_while_nobody_takes(builder: Any, make: Making, wanted: int) -> int:
-    """How many are made, once the wanted ones are, after one batch was taken."""
-    make.wanted = wanted
-    pipeline = builder.build(num_threads=4)
-    adapter = ADAPTER()
-    epoch = adapter.epoch(pipeline)
-    next(epoch)
-    assert make.has_made_them.wait(10)
-    adapter.release(pipeline, epoch)
-    return make.made
-
-
 @pytest.mark.parametrize(("order", "concurrency"), [("completion", 3), ("input", 2)])
 def test_as_many_batches_get_ready_as_the_depth_says(order: str, concurrency: int) -> None:
     """The stage that makes them goes on until the queues are full; the source's are not made."""
-    make = Making()
-    builder = source(range(100)).pipe(make, concurrency=concurrency, output_order=order)
-    depth = depth_of(builder.add_sink(2).build(num_threads=1))
-    wanted = 1 + depth - SOURCE
-    assert made_while_nobody_takes(builder, make, wanted) == wanted
+
+    def piped(make: Any, threads: int = 4) -> Any:
+        builder = source(range(100)).pipe(make, concurrency=concurrency, output_order=order)
+        return builder.add_sink(2).build(num_threads=threads)
+
+    wanted = 1 + (describe(piped(array, 1)).prefetch_depth or 0) - SOURCE
+    assert made_while_nobody_takes(ADAPTER(), piped, wanted) == wanted
 
 
 def test_lists_of_arrays_are_counted_as_their_samples() -> None:

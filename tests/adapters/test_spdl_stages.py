@@ -6,30 +6,19 @@ import gc
 import time
 import warnings
 from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from spdl.pipeline import TaskHook, run_pipeline_in_subprocess
 
-from loadeval import LoaderEvaluator, OperatorTimes
+from loadeval import LoaderEvaluator, OperatorTimes, Run
 from loadeval.adapter import adapter_for
 from loadeval.testing import same_batch
 from tests.adapters.test_spdl import in_processes, threaded
-from tests.images import FILES
-from tests.spdl_pipelines import (
-    NEVER_RUN,
-    builder,
-    pipeline,
-    source,
-    spdl_threads,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from loadeval import Run
+from tests.spdl_pipelines import NEVER_RUN, builder, pipeline, source, spdl_threads
 
 pytestmark = NEVER_RUN
 DECODE, COLLATE = "decode", "collate"
@@ -63,10 +52,7 @@ def echo(item: Any) -> Any:
     return item
 
 
-LOADERS: dict[str, Callable[[], Any]] = {
-    "threads": threaded,
-    "function": lambda: pipeline,
-}
+LOADERS: dict[str, Callable[[], Any]] = {"threads": threaded, "function": lambda: pipeline}
 
 
 @pytest.mark.parametrize("make", LOADERS.values(), ids=list(LOADERS))
@@ -156,19 +142,6 @@ def test_the_users_hooks_are_called_as_ever() -> None:
     assert tasks(run)[DECODE] == 40
 
 
-def test_what_fails_is_dropped_as_ever() -> None:
-    files = [*FILES[:20], b"no JPEG", *FILES[20:]]
-    batches, run = looked_into(threaded(files))
-    assert sum(len(batch["images"]) for batch in batches) == 40
-    assert tasks(run)[DECODE] == 41
-
-
-def error_of(loader: Any) -> type[BaseException]:
-    with pytest.raises(Exception) as raised:  # noqa: PT011 - whatever SPDL raises
-        list(loader)
-    return raised.type
-
-
 def test_an_epoch_that_is_broken_off_ends() -> None:
     loader = threaded()
     evaluator = LoaderEvaluator(loader, stages=True, probes=())
@@ -199,12 +172,6 @@ def test_nothing_is_left_on_a_loader() -> None:
     assert vars(loader) == before
 
 
-def test_a_loader_that_cannot_build_fails_as_ever() -> None:
-    loader = threaded(num_threads=0)
-    assert error_of(loader) is error_of(LoaderEvaluator(loader, stages=True, probes=()))
-    assert "_get_pipeline" not in vars(loader)
-
-
 def test_a_pipeline_that_was_started_is_not_timed() -> None:
     loader = pipeline()
     with loader.auto_stop():
@@ -222,7 +189,6 @@ def test_a_pipeline_of_another_process_is_not_timed() -> None:
 
 
 def test_another_version_of_spdl_is_said_to_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training goes on, and it is said once."""
     monkeypatch.setattr("loadeval_adapters.spdl._nodes", lambda _: 1 / 0)
     batches, run = looked_into(threaded(), epochs=2)
     assert len(batches) == 10

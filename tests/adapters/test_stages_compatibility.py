@@ -6,26 +6,20 @@ import gc
 import multiprocessing
 import random
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Subset, TensorDataset
 
-from loadeval import LoaderEvaluator
+from loadeval import LoaderEvaluator, Run
 from tests.adapters import stage_datasets as some
 from tests.adapters.children import still_running
-from tests.adapters.stage_datasets import needs_in_order, stateful
-from tests.runs.tables import rows_of
+from tests.adapters.stage_datasets import stateful
+from tests.runs.tables import Rows, rows_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from loadeval import Run
-    from tests.runs.tables import Rows
-
-TWO = {"num_workers": 2}
 Tensors = TensorDataset(torch.arange(80.0).reshape(40, 2), torch.arange(40))
 
 
@@ -39,56 +33,53 @@ def hugging_face() -> Any:
     return dataset.with_format("torch")
 
 
+def of(dataset: Callable[[], Any], kind: Any = DataLoader, **options: Any) -> Callable[..., Any]:
+    """Makes loaders of a new data set with these options and some more."""
+    return lambda **how: kind(dataset(), **options, **how)
+
+
 INDICES: Any = torch.arange(3, 30)
 CASES: dict[str, Callable[..., Any]] = {
-    "transforms of all kinds": lambda **how: DataLoader(
-        some.Picky(), batch_size=4, shuffle=True, worker_init_fn=some.seed_numpy, **how
+    "transforms of all kinds": of(
+        some.Picky, batch_size=4, shuffle=True, worker_init_fn=some.seed_numpy
     ),
-    "a Compose of its own": lambda **how: DataLoader(
-        some.Tailored(), batch_size=4, shuffle=True, **how
+    "a Compose of its own": of(some.Tailored, batch_size=4, shuffle=True),
+    "random collate": of(some.Picky, batch_size=4, collate_fn=some.with_random),
+    "tensors": of(lambda: Tensors, batch_size=8),
+    "__getitems__": of(some.WithItems, batch_size=4),
+    "Subset of ConcatDataset": of(
+        lambda: Subset(ConcatDataset([some.Picky(), some.Picky()]), range(10, 70)), batch_size=4
     ),
-    "random collate": lambda **how: DataLoader(
-        some.Picky(), batch_size=4, collate_fn=some.with_random, **how
-    ),
-    "tensors": lambda **how: DataLoader(Tensors, batch_size=8, **how),
-    "__getitems__": lambda **how: DataLoader(some.WithItems(), batch_size=4, **how),
-    "Subset of ConcatDataset": lambda **how: DataLoader(
-        Subset(ConcatDataset([some.Picky(), some.Picky()]), range(10, 70)), batch_size=4, **how
-    ),
-    "Subset of Subset of Tensors": lambda **how: DataLoader(
-        Subset(Subset(Tensors, list(range(40))), INDICES), batch_size=4, **how
+    "Subset of Subset of Tensors": of(
+        lambda: Subset(Subset(Tensors, list(range(40))), INDICES), batch_size=4
     ),
     "indices of a Subset that can be read once": lambda **how: DataLoader(
         Subset(some.WithItems(), range(5, 25)),
         batch_sampler=[iter([0, 1]), iter([2])],  # type: ignore[list-item]
         **how,
     ),
-    "string keys": lambda **how: DataLoader(
-        some.Keys(), batch_sampler=[["a", "bb"], ["ccc"]], **how
+    "string keys": of(some.Keys, batch_sampler=[["a", "bb"], ["ccc"]]),
+    "no batching": of(some.Picky, batch_size=None),
+    "batches by sampler": of(
+        lambda: Tensors, batch_size=None, sampler=BatchSampler(range(40), 8, drop_last=False)
     ),
-    "no batching": lambda **how: DataLoader(some.Picky(), batch_size=None, **how),
-    "batches by sampler": lambda **how: DataLoader(
-        Tensors, batch_size=None, sampler=BatchSampler(range(40), 8, drop_last=False), **how
-    ),
-    "uneven stream": lambda **how: DataLoader(some.Uneven(), batch_size=2, **how),
-    "stream without batching": lambda **how: DataLoader(some.Uneven(), batch_size=None, **how),
-    "a Dataset that pickles itself": lambda **how: DataLoader(
-        some.Repickling(), batch_size=2, **how
-    ),
-    "Hugging Face": lambda **how: DataLoader(hugging_face(), batch_size=4, **how),
-    "stateful": lambda **how: stateful(some.Picky(), batch_size=4, shuffle=True, **how),
-    "stateful stream": lambda **how: stateful(some.Countdown(), batch_size=4, **how),
+    "uneven stream": of(some.Uneven, batch_size=2),
+    "stream without batching": of(some.Uneven, batch_size=None),
+    "a Dataset that pickles itself": of(some.Repickling, batch_size=2),
+    "Hugging Face": of(hugging_face, batch_size=4),
+    "stateful": of(some.Picky, stateful, batch_size=4, shuffle=True),
+    "stateful stream": of(some.Countdown, stateful, batch_size=4),
 }
-FAILING: dict[str, Callable[..., Any]] = {
-    "a sample": lambda **how: DataLoader(some.Broken(), batch_size=4, **how),
-    "StopIteration of a sample": lambda **how: DataLoader(some.Stops(), batch_size=4, **how),
-    "a stream": lambda **how: DataLoader(some.BrokenStream(), batch_size=4, **how),
+FAILING = {
+    "a sample": of(some.Broken, batch_size=4),
+    "StopIteration of a sample": of(some.Stops, batch_size=4),
+    "a stream": of(some.BrokenStream, batch_size=4),
 }
-LAMBDAS: dict[str, Callable[..., Any]] = {
-    "collate and init": lambda **how: DataLoader(
-        some.Picky(), batch_size=4, collate_fn=lambda x: x, worker_init_fn=lambda _: None, **how
+LAMBDAS = {
+    "collate and init": of(
+        some.Picky, batch_size=4, collate_fn=lambda x: x, worker_init_fn=lambda _: None
     ),
-    "transforms": lambda **how: DataLoader(some.Uneven(lambda x: x + 1), batch_size=4, **how),
+    "transforms": of(lambda: some.Uneven(lambda x: x + 1), batch_size=4),
 }
 
 
@@ -185,15 +176,10 @@ def test_what_cannot_be_pickled_is_left_alone(case: str, workers: int) -> None:
     check(lambda: LAMBDAS[case](num_workers=workers))
 
 
+@pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("case", FAILING)
-def test_errors_are_the_same(case: str) -> None:
-    check(lambda: FAILING[case](num_workers=0))
-
-
-@pytest.mark.check  # after an error torch waits five seconds for its worker
-@pytest.mark.parametrize("case", FAILING)
-def test_errors_of_workers_are_the_same(case: str) -> None:
-    check(lambda: FAILING[case](num_workers=1))
+def test_errors_are_the_same(case: str, workers: int) -> None:
+    check(lambda: FAILING[case](num_workers=workers))
 
 
 @pytest.mark.parametrize("case", ["uneven stream", "stateful", "transforms of all kinds"])
@@ -201,18 +187,10 @@ def test_with_persistent_workers(case: str) -> None:
     check(lambda: CASES[case](num_workers=2, persistent_workers=True))
 
 
-@needs_in_order
-def test_out_of_order() -> None:
-    run = check(lambda: DataLoader(Tensors, batch_size=4, num_workers=1, in_order=False))
-    assert len(rows_of(run)[0]) == 10
-
-
-@pytest.mark.check
 def test_an_error_of_the_users_worker_init_fn() -> None:
     check(lambda: DataLoader(Tensors, worker_init_fn=some.raise_in_worker, num_workers=1))
 
 
-@pytest.mark.check
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 @pytest.mark.parametrize(
     "case",

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from loadeval import LoaderEvaluator
-from loadeval.testing import same_batch
 from tests.adapters.loaders import adapter_of, contract, describe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Tensors = TensorDataset(torch.arange(80.0).reshape(40, 2), torch.arange(40))
 
@@ -34,18 +31,6 @@ class Stream(IterableDataset[torch.Tensor]):
         first, step = (worker.id, worker.num_workers) if worker else (0, 1)
         numbers = count(first, step) if self.endless else range(first, 40, step)
         return (torch.tensor([float(number)]) for number in numbers)
-
-
-class Failing(Dataset[int]):
-    """Fails at its 20th sample."""
-
-    def __len__(self) -> int:
-        return 40
-
-    def __getitem__(self, index: int) -> int:
-        if index == 20:
-            raise ValueError("sample 20 is broken")
-        return index
 
 
 def shared_memory() -> set[str]:
@@ -67,15 +52,6 @@ TestLoaders = contract(
     ),
     stream=lambda: DataLoader(Stream(), batch_size=8, num_workers=1),
 )
-
-
-@pytest.mark.check
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_every_start_method_is_served_and_described(method: str) -> None:
-    loader = DataLoader(Tensors, batch_size=8, num_workers=1, multiprocessing_context=method)
-    evaluator = LoaderEvaluator(loader)
-    assert len(list(evaluator)) == 5
-    assert evaluator.recorded().header.loader.start_method == method
 
 
 def test_the_description_is_the_loaders() -> None:
@@ -148,37 +124,6 @@ def test_the_cache_holds_no_shared_memory() -> None:
     evaluator = LoaderEvaluator(loader, mode="replay", num_cached_batches=4)
     assert shared_memory() <= before
     assert not any(leaf.is_shared() for batch in evaluator.cached_batches for leaf in batch)
-
-
-def test_a_workers_exception_passes_through() -> None:
-    evaluator = LoaderEvaluator(DataLoader(Failing(), batch_size=8, num_workers=1))
-    with pytest.raises(ValueError, match="sample 20 is broken"):
-        list(evaluator)
-    run = evaluator.recorded()
-    assert len(run.steps) == 2
-    assert run.ends[0].cause == "failed"
-
-
-def test_pinning_without_an_accelerator_is_torchs_own_warning() -> None:
-    loader = DataLoader(Tensors, batch_size=8, pin_memory=True)
-    if not torch.cuda.is_available():
-        with pytest.warns(UserWarning, match="pin_memory"):
-            evaluator = LoaderEvaluator(loader, mode="replay")
-    else:
-        evaluator = LoaderEvaluator(loader, mode="replay")
-    assert evaluator.recorded().header.loader.pinned
-    pinned = next(iter(evaluator))[0].is_pinned()
-    assert pinned == torch.cuda.is_available()
-
-
-def test_the_samplers_epoch_is_set_through_the_wrapper() -> None:
-    sampler: DistributedSampler[Any] = DistributedSampler(Tensors, num_replicas=2, rank=0)
-    evaluator = LoaderEvaluator(DataLoader(Tensors, batch_size=8, sampler=sampler))
-    first = list(evaluator)
-    evaluator.sampler.set_epoch(1)
-    second = list(evaluator)
-    assert len(evaluator.dataset) == 40
-    assert not all(map(same_batch, first, second))
 
 
 class Short(IterableDataset[int]):

@@ -7,26 +7,22 @@ import sys
 import time
 import tracemalloc
 import urllib.request
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import islice
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from loadeval import LoaderEvaluator
 from loadeval_adapters.torch_trace.kernel import CallCounter
 from loadeval_adapters.torch_trace.worker import fingerprint
+from tests.adapters.loaders import recorded
 from tests.runs.tables import rows_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.runs.tables import Rows
 
 
 class Answer(BaseHTTPRequestHandler):
@@ -83,7 +79,6 @@ def test_a_batch_of_many_calls_is_not_counted(tmp_path: Path) -> None:
 
 
 def test_a_profiler_of_the_users_goes_on() -> None:
-    """Nothing is counted then."""
 
     def ours(*_: Any) -> None:
         pass
@@ -115,15 +110,6 @@ class Files(Dataset[Any]):
         return index
 
 
-def looked_into(loader: Any, epochs: int = 1) -> tuple[Rows, ...]:
-    """The stages of some whole epochs."""
-    with LoaderEvaluator(loader, stages=True) as evaluator:
-        for _ in range(epochs):
-            for _batch in evaluator:
-                pass
-    return rows_of(evaluator.recorded())
-
-
 @pytest.mark.parametrize("persistent", [True, False])
 def test_the_second_batch_of_each_first_worker_is_counted(
     tmp_path: Path, *, persistent: bool
@@ -132,7 +118,7 @@ def test_the_second_batch_of_each_first_worker_is_counted(
     path = tmp_path / "names"
     path.write_text("a b")
     loader = DataLoader(Files(path), batch_size=4, num_workers=2, persistent_workers=persistent)
-    first, second = looked_into(loader, epochs=2)
+    first, second = rows_of(recorded(loader, epochs=2))
     known = first.opened_files >= 0
     assert first.opened_files[known].tolist() == [8, 8]
     assert sorted(first.worker[known]) == [0, 1]
@@ -153,9 +139,6 @@ class Stream(IterableDataset[Any]):
         time.sleep(0.0001)
         return torch.full((30,), number)
 
-    def pair(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.decode(number), self.decode(-number)
-
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
         assert info is not None
@@ -171,9 +154,6 @@ class Stream(IterableDataset[Any]):
         for number in all_of:
             yield self.decode(number) * torch.rand(30), torch.tensor([number, number + 1])
 
-    def of_pairs(self, _: range, own: range) -> Iterator[Any]:
-        yield from map(self.pair, own)
-
     def of_good_ones(self, all_of: range, _: range) -> Iterator[Any]:
         for number in all_of:
             sample = self.decode(number)
@@ -187,25 +167,19 @@ class Stream(IterableDataset[Any]):
             buffer += [self.decode(number), self.decode(number)]
             yield buffer.pop(0)
 
-    def of_averages(self, _: range, own: range) -> Iterator[Any]:
-        for number in own:
-            yield torch.stack([self.decode(number), self.decode(1)]).mean(0, dtype=torch.float)
-
 
 @pytest.mark.parametrize(
     ("way", "made"),
     [
         ("all, and keeps its own", 8),
         ("parts", 4),
-        ("pairs", 4),
         ("good_ones", 5),
         ("a_buffer", -1),
-        ("averages", -1),
     ],
 )
 def test_samples_that_are_made_and_not_served(way: str, made: int) -> None:
     """Those that stay in a buffer may be served later: of these nothing is known."""
-    (stages,) = looked_into(DataLoader(Stream(way), batch_size=4, num_workers=2))
+    (stages,) = rows_of(recorded(DataLoader(Stream(way), batch_size=4, num_workers=2)))
     counted = stages.opened_files >= 0
     assert set(stages.made[counted]) <= {made, made + (way == "good_ones")}
     assert counted.sum() == 2
@@ -213,7 +187,7 @@ def test_samples_that_are_made_and_not_served(way: str, made: int) -> None:
 
 def test_workers_that_serve_the_same_samples_begin_with_the_same_fingerprints() -> None:
     for way, alike in (("good_ones", True), ("augmented", True), ("parts", False)):
-        (stages,) = looked_into(DataLoader(Stream(way), batch_size=4, num_workers=2))
+        (stages,) = rows_of(recorded(DataLoader(Stream(way), batch_size=4, num_workers=2)))
         first, second = (
             stages.fingerprint[stages.worker == worker].tolist() for worker in range(2)
         )

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from multiprocessing import reduction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
-from loadeval import LoaderEvaluator
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from loadeval import WorkerStart
+from loadeval import LoaderEvaluator, WorkerStart
 
 DUMP = reduction.dump
 MB = 1 << 20
@@ -40,7 +36,6 @@ class Unpicklable(Held):
 
 
 def test_an_exception_in_pickling_is_the_users() -> None:
-    """And nothing of ours is left."""
     loader = DataLoader(Unpicklable(1), num_workers=1, multiprocessing_context="spawn")
     with LoaderEvaluator(loader, stages=True) as evaluator:
         with pytest.raises(ValueError, match="cannot be sent"):

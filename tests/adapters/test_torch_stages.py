@@ -15,10 +15,11 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -27,39 +28,20 @@ from torch.utils.data._utils import fetch, pin_memory, signal_handling
 from torch.utils.data._utils import worker as torch_workers
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from loadeval import LoaderEvaluator, StageNote, StageTimes, install
+from loadeval import LoaderEvaluator, Run, StageNote, StageTimes
 from loadeval.frames import short_switches
 from loadeval_adapters.torch_trace import iterators as torch_iterators
 from loadeval_adapters.torch_trace import kernel
 from loadeval_adapters.torch_trace import worker as torch_worker
-from loadeval_adapters.torch_trace.channel import Channel
 from loadeval_adapters.torch_trace.code import Activity, CodeSampler
-from loadeval_adapters.torch_trace.iterators import (
-    DataLoaderStages,
-    Epoch,
-    WithWorkers,
-    stage_times,
-)
+from loadeval_adapters.torch_trace.iterators import DataLoaderStages
 from tests.adapters import stage_datasets as some
-from tests.adapters.stage_datasets import needs_in_order, stateful
+from tests.adapters.loaders import recorded
+from tests.adapters.stage_datasets import needs_in_order
 from tests.runs.tables import rows_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from loadeval import Run
 
 Tensors = TensorDataset(torch.arange(80.0).reshape(40, 2), torch.arange(40))
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no /proc")
-
-
-def recorded(loader: Any, epochs: int = 1, **how: Any) -> Run:
-    """The run of some whole epochs, looked into."""
-    with LoaderEvaluator(loader, stages=True, **how) as evaluator:
-        for _ in range(epochs):
-            for _batch in evaluator:
-                pass
-    return evaluator.recorded()
 
 
 def messages(run: Run, kind: str = "stages missing") -> list[str]:
@@ -93,17 +75,6 @@ def test_indices_may_be_negative() -> None:
     assert stages.samples.tolist() == [2, 2]
     assert (stages.slowest_ns >= 0).all()
     assert (stages.slowest_index == -1).all()
-
-
-def test_what_is_told_of_a_batch_is_taken_once_and_for_that_batch() -> None:
-    channel = Channel(1, batches=4)
-    for idx in (2, 6):  # of one place: the later one is there
-        channel.tell(channel.of_batch(idx), idx, {"fetch_ns": idx})
-    assert channel.take(channel.of_batch(2), 2) is None
-    assert channel.take(channel.of_batch(6), 6) == {"fetch_ns": 6}
-    assert channel.take(channel.of_batch(6), 6) is None
-    with pytest.raises(ValueError, match="too many for one batch"):
-        channel.tell(channel.of_batch(1), 1, {"code": "x" * 10_000})
 
 
 def test_three_epochs_of_persistent_workers() -> None:
@@ -154,35 +125,6 @@ def test_an_abandoned_iterator_ends_its_workers_at_once() -> None:
     finally:
         gc.enable()
     assert len(rows_of(evaluator.recorded())[0]) == 1
-
-
-def test_a_stateful_loader_is_resumed() -> None:
-    def make() -> Any:
-        return stateful(some.Countdown(), batch_size=4, num_workers=1)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        first = LoaderEvaluator(make(), stages=True)
-        list(islice(first, 2))
-        resumed = make()
-        resumed.load_state_dict(first.state_dict())
-        first.close()
-        with LoaderEvaluator(resumed, stages=True) as evaluator:
-            assert [batch.tolist()[0] for batch in evaluator] == [8, 12, 16, 20]
-    (stages,) = rows_of(evaluator.recorded())
-    assert stages.batch.tolist() == [0, 1, 2, 3]
-    assert (stages.fetch_ns > 0).all()
-
-
-def test_what_was_pinned_before_looking_began_is_told() -> None:
-    loader = DataLoader(Tensors, batch_size=8, num_workers=1)
-    batches, watched = iter(loader), WithWorkers(print, Channel(1, batches=16))
-    watched.attach(batches)
-    watched.look(True)
-    watched.serve(Epoch())
-    watched._pins[0] = 1, 2, 3
-    list(batches)
-    assert stage_times(0, [row for _, row in watched.rows]).pin_ns == [3, None, None, None, None]
 
 
 class SlowToBegin(Sampler[int]):
@@ -289,29 +231,19 @@ def sampler_of_this() -> CodeSampler:
     return CodeSampler(activity, sampler_of_this.__code__, in_training=True)
 
 
-def end(sampler: CodeSampler) -> None:
-    """Stop it, and wait for its thread."""
-    sampler.stop()
+def no_code_is_looked_at() -> None:
+    """Any more, once this returns."""
     for thread in threading.enumerate():
         if thread.name == "loadeval-code":
             thread.join(10)
 
 
-class TestSwitchInterval:
-    """How long code may keep Python's lock, while a worker is looked at."""
-
-    @pytest.fixture(autouse=True)
-    def _is_restored(self) -> Iterator[None]:
-        before = sys.getswitchinterval()
-        yield
-        assert sys.getswitchinterval() == before
-
-    def test_it_stays_what_a_user_has_set_meanwhile(self) -> None:
-        before = sys.getswitchinterval()
-        with short_switches():
-            sys.setswitchinterval(0.002)
-        assert sys.getswitchinterval() == pytest.approx(0.002)
-        sys.setswitchinterval(before)
+def test_the_switch_interval_stays_what_a_user_has_set_meanwhile() -> None:
+    before = sys.getswitchinterval()
+    with short_switches():
+        sys.setswitchinterval(0.002)
+    assert sys.getswitchinterval() == pytest.approx(0.002)
+    sys.setswitchinterval(before)
 
 
 def test_only_a_thread_that_lives_is_asked_for_its_clock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,35 +257,31 @@ def test_only_a_thread_that_lives_is_asked_for_its_clock(monkeypatch: pytest.Mon
     monkeypatch.setattr(time, "pthread_getcpuclockid", noted)
     sampler = sampler_of_this()
     sampler.start(threading.get_ident(), threading.get_native_id())
-    end(sampler)
+    sampler.stop()
+    no_code_is_looked_at()
     assert asked == [threading.get_ident()]
 
 
-class TestReadingFrames:
-    """A thread that runs on while its frames are read may free them, which ends the process."""
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="not of this Python")
+def test_nothing_is_collected_while_frames_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that runs on meanwhile may free them, which ends the process."""
+    current_frames, collections = sys._current_frames, list[int]()
 
-    def look(self) -> None:
-        sampler = sampler_of_this()
-        sampler.start(threading.get_ident(), threading.get_native_id())
-        while not sampler.take():
-            pass
-        end(sampler)
+    def with_many_objects() -> Any:
+        before = gc.get_stats()[0]["collections"]
+        assert [[] for _ in range(10 * gc.get_threshold()[0])]
+        collections.append(gc.get_stats()[0]["collections"] - before)
+        return current_frames()
 
-    @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="not of this Python")
-    def test_nothing_is_collected_meanwhile(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Not even with as many new objects as make Python look for garbage several times."""
-        current_frames, collections = sys._current_frames, list[int]()
-
-        def with_many_objects() -> Any:
-            before = gc.get_stats()[0]["collections"]
-            assert [[] for _ in range(10 * gc.get_threshold()[0])]
-            collections.append(gc.get_stats()[0]["collections"] - before)
-            return current_frames()
-
-        monkeypatch.setattr(sys, "_current_frames", with_many_objects)
-        self.look()
-        assert set(collections) == {0}
-        assert gc.isenabled()
+    monkeypatch.setattr(sys, "_current_frames", with_many_objects)
+    sampler = sampler_of_this()
+    sampler.start(threading.get_ident(), threading.get_native_id())
+    while not sampler.take():
+        pass
+    sampler.stop()
+    no_code_is_looked_at()
+    assert set(collections) == {0}
+    assert gc.isenabled()
 
 
 def descriptors() -> list[str]:
@@ -372,9 +300,7 @@ def descriptors() -> list[str]:
 def left() -> list[str]:
     """What is open once what looked at code has ended."""
     gc.collect()
-    for thread in threading.enumerate():
-        if thread.name == "loadeval-code":
-            thread.join(10)
+    no_code_is_looked_at()
     return descriptors()
 
 
@@ -407,16 +333,6 @@ class TestDescriptors:
             list(batches)
             assert left_of_kernel() == before
         assert during >= {"schedstat", "io"}
-
-    def test_none_of_the_kernels_is_left_of_an_iterator_that_outlives_the_evaluator(self) -> None:
-        before = left_of_kernel()
-        evaluator = LoaderEvaluator(DataLoader(Tensors, batch_size=8), stages=True)
-        batches = iter(evaluator)
-        next(batches)
-        evaluator.close()
-        assert len(list(batches)) == 4
-        del batches
-        assert left_of_kernel() == before
 
 
 @needs_proc
@@ -460,13 +376,13 @@ def test_looking_is_paused_and_goes_on_over_epochs(workers: int) -> None:
         """Tells whether its transform is as it was found."""
 
         def __init__(self) -> None:
-            self.transform = Doubling()
+            self.transform = some.Doubled()
 
         def __len__(self) -> int:
             return 40
 
         def __getitem__(self, index: int) -> torch.Tensor:
-            is_timed = Doubling.__call__ is not FOUND
+            is_timed = some.Doubled.__call__ is not FOUND
             return torch.tensor([self.transform(index), is_timed])
 
     loader = DataLoader(Plain(), batch_size=2, num_workers=workers)
@@ -496,12 +412,7 @@ def test_looking_is_paused_and_goes_on_over_epochs(workers: int) -> None:
         ]
 
 
-class Doubling:
-    def __call__(self, index: int) -> int:
-        return 2 * index
-
-
-FOUND = Doubling.__call__
+FOUND = some.Doubled.__call__
 
 
 def test_closing_while_an_iterator_lives() -> None:
@@ -561,14 +472,6 @@ def test_a_fork_in_training_keeps_no_rows() -> None:
         os._exit(rows != (4, [1]))
     assert os.waitpid(child, 0)[1] == 0
     stages.close()
-
-
-def test_in_place() -> None:
-    loader = DataLoader(Tensors, batch_size=8, num_workers=1)
-    evaluator = install(loader, stages=True)
-    assert len(list(loader)) == 5
-    evaluator.close()
-    assert len(rows_of(evaluator.recorded())[0]) == 5
 
 
 def test_persistent_workers_that_were_started_before() -> None:

@@ -130,14 +130,6 @@ def test_a_wrapped_data_loaders_workers_are_stopped(persistent: bool) -> None:
     assert len(list(wrapped)) == 10
 
 
-def test_nodes_that_know_each_other_are_stopped() -> None:
-    before, node = running(), threaded()
-    node.source.reader = node
-    evaluator = LoaderEvaluator(node, mode="replay", num_cached_batches=2, epoch_batches=4)
-    for _ in evaluator:
-        assert running() <= before
-
-
 class FirstOf(BaseNode[Any]):
     """A node of the program's own, which holds others in a list."""
 
@@ -162,23 +154,6 @@ def test_nodes_behind_one_of_the_programs_own_are_stopped() -> None:
     evaluator = LoaderEvaluator(loader, mode="replay", num_cached_batches=2, epoch_batches=4)
     for _ in evaluator:
         assert running() <= before
-
-
-@pytest.mark.filterwarnings(READ_AHEAD)
-@pytest.mark.parametrize("mode", ["log", "alternate"])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_maps_exception_passes_through(mode: str, workers: int) -> None:
-
-    def fail(number: int) -> int:
-        if number == 20:
-            raise OverflowError("sample 20 is broken")
-        return number
-
-    loader = Loader(Batcher(ParallelMapper(source(), fail, workers), 4))
-    served: list[Any] = []
-    with pytest.raises(OverflowError, match="sample 20 is broken"):
-        served.extend(LoaderEvaluator(loader, mode=mode))
-    assert served == [list(range(at, at + 4)) for at in range(0, 20, 4)]
 
 
 def test_lists_of_arrays_are_counted_as_their_samples() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from multiprocessing import active_children
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -13,9 +14,6 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from loadeval import LoaderEvaluator, LoadevalWarning
 from tests.adapters.children import still_running
 from tests.adapters.loaders import adapter_of, break_off, contract
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Numbers = TensorDataset(torch.arange(80))
 # torchdata's own, which it has of torch each time that a StatefulDataLoader is made.
@@ -94,14 +92,6 @@ def state_after_5(workers: int) -> dict[str, Any]:
         next(batches)
     state: dict[str, Any] = interrupted.state_dict()
     return state
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_state_is_resumed_through_the_wrapper(workers: int) -> None:
-    evaluator = LoaderEvaluator(loader(workers))
-    evaluator.load_state_dict(state_after_5(workers))
-    assert [len(list(evaluator)) for _ in range(2)] == [15, 20]
-    assert len(evaluator.recorded().steps) == 35
 
 
 def test_a_state_asked_for_before_an_epoch_takes_nothing_from_it() -> None:

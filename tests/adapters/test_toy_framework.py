@@ -6,22 +6,18 @@ import importlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from loadeval import LoaderEvaluator, diagnose, read_run
+from loadeval import LoaderEvaluator, Run, diagnose, read_run
 from loadeval import adapter as registry
 from loadeval.data.folder import processes_in
+from loadeval.data.lines import Mode
 from loadeval.testing import AdapterContract
 from tests.launch.conftest import environment, launch_command
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from loadeval import Run
-    from loadeval.data.lines import Mode
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text(encoding="utf-8")
 SECTION = DOCUMENT.split("\n## Add a framework of yours\n")[1].split("\n## ")[0]
@@ -67,7 +63,6 @@ def measured(loader: Any, mode: Mode = "log") -> Run:
 
 
 def test_its_adapter_describes_it(lanes: Any) -> None:
-    """The names of its settings and the version of its package are in the description."""
     header = measured(lanes.LaneLoader(8, lanes=2)).header
     assert header.loader.adapter == "lanes.loadeval_adapter.LaneAdapter"
     assert (header.loader.workers, header.loader.prefetch_depth) == (2, 4)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import webdataset as wds  # type: ignore[import-untyped]  # it ships no types
@@ -12,13 +13,8 @@ from loadeval import LoaderEvaluator
 from tests.adapters.loaders import adapter_of, contract, counted, describe
 from tests.images import FILES
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 # WebDataset leaves the shard open when an epoch is broken off.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file <_io.BufferedReader:ResourceWarning")
-
-SAMPLES = 40
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +35,6 @@ def decoded(shards: list[str]) -> Any:
 
 
 def test_the_shards_of_a_dataset_in_a_loader(shards: list[str]) -> None:
-    """They are its tar files."""
     dataset = wds.WebDataset(shards, shardshuffle=False)
     for loader in (DataLoader(dataset), web_loader(dataset)):
         assert describe(loader).shards == 2
@@ -119,7 +114,6 @@ def test_what_a_stage_of_the_users_makes_of_samples_is_unknown(shards: list[str]
 
 
 def test_a_length_is_known_once_it_is_set(shards: list[str]) -> None:
-    """A pipeline has no length before `with_epoch` or `with_length`."""
     loader = wds.WebLoader(batched(shards), batch_size=None)
     assert describe(loader).length is None
     sized = loader.with_length(5, silent=True)

@@ -7,7 +7,8 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +17,6 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from loadeval import LoaderEvaluator, UsageError
 from loadeval.data.run import ARMS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Trace:

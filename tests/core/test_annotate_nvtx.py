@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import pytest
 import torch
@@ -35,13 +34,6 @@ def _ranges(monkeypatch: pytest.MonkeyPatch) -> Ranges:
     return ranges
 
 
-def test_log_is_told_range_by_range(ranges: Ranges) -> None:
-    assert list(LoaderEvaluator([1], annotate="nvtx")) == [1]
-    wait, step = "loadeval.wait real", "loadeval.step real"
-    assert ranges.begun == [wait, step, wait]
-    assert ranges.ended == [0, 1, 2]
-
-
 @pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
 def test_every_range_that_begins_ends(mode: str, ranges: Ranges) -> None:
     evaluator = LoaderEvaluator(range(4), mode, annotate="nvtx", probes=())
@@ -61,9 +53,3 @@ def test_without_it_an_error_says_what_is_needed(
     monkeypatch.setattr(torch.version, "cuda", None)
     with pytest.raises(UsageError, match="needs a torch that is built for CUDA"):
         LoaderEvaluator([1], annotate="nvtx")
-
-
-def test_another_tool_is_an_error() -> None:
-    wrong: Any = "nsys"
-    with pytest.raises(UsageError, match="annotate is 'nsys'; expected 'nvtx' or 'torch' or None"):
-        LoaderEvaluator([1], annotate=wrong)

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 
-from loadeval import LoaderEvaluator, read_run
+from loadeval import Gap, LoaderEvaluator, read_run
 from loadeval.adapter import IterableAdapter, synchronize
 from loadeval.core import cuda
-from loadeval.core.cuda import GpuIdleTimer, spare_bytes, timing_events
+from loadeval.core.cuda import GpuIdleTimer, timing_events
 from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import GpuIdle
 from loadeval.testing import FakeClock, ScriptedLoader
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from loadeval import Gap
-    from loadeval.data.lines import GpuIdle
 
 MS = 1_000_000
 
@@ -179,18 +174,6 @@ def test_the_gpu_is_idle_from_the_end_of_its_work_to_the_delivery(
     assert taken_from(timer).gpu_idle_ns == expected
 
 
-def test_parts_of_an_epoch_are_counted_through(device: Device, clock: FakeClock) -> None:
-    """Batches from other sources, as of two arms, are batches of the same epoch."""
-    timer = timer_on(device)
-    for wait_ns, count in ((1, 2), (2, 1)):
-        for _ in islice(timer.watched(batches([wait_ns] * 9, clock)), count):
-            device.work(7)
-        timer.end_step()
-        clock.advance(1000)
-    gpu_idle = taken_from(timer)
-    assert (gpu_idle.gpu_idle_ns, gpu_idle.gpu_step_ns) == ([1, 0, 2], [7, 7, 7])
-
-
 def test_a_step_is_what_the_device_does_until_the_next_request(
     device: Device, clock: FakeClock
 ) -> None:
@@ -324,11 +307,6 @@ def test_a_copy_on_a_device_is_made_when_it_is_kept(device: Device) -> None:
     assert device.streams_waited_for == [torch.device("cuda", 1)]
     IterableAdapter().keep([torch.zeros(2)])
     assert len(device.streams_waited_for) == 1
-
-
-def test_copies_leave_half_of_a_devices_free_memory(device: Device) -> None:  # noqa: ARG001 - there is one
-    assert spare_bytes(["a label", torch.zeros(2).as_subclass(OnDevice)]) == 4000
-    assert spare_bytes([torch.zeros(2)]) == float("inf")
 
 
 def test_a_prefetch_leaves_a_device_memory(device: Device, clock: FakeClock) -> None:

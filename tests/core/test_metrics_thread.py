@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,14 +14,9 @@ import pytest
 from loadeval import LoaderEvaluator, read_run
 from loadeval.core.threads import BackgroundThreads, MetricsReader
 from loadeval.data.lines import Readings
+from loadeval.data.run import Run
 from loadeval.errors import ProbeError
 from loadeval.testing import FakeClock, ScriptedLoader
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from loadeval.data.run import Run
 
 ORIGIN_NS = 1_000
 
@@ -33,7 +30,6 @@ class Script:
         self.answers = list(answers)
         self.did: list[str] = []
         self.fails_to_open: Exception | None = None
-        self.fails_to_close: Exception | None = None
         self.was_read = threading.Event()
 
     def open(self) -> None:
@@ -53,8 +49,6 @@ class Script:
 
     def close(self) -> None:
         self.did.append("close")
-        if self.fails_to_close is not None:
-            raise self.fails_to_close
 
 
 def reader(*probes: Script) -> tuple[MetricsReader, FakeClock]:
@@ -72,19 +66,6 @@ def plain_values(taken: list[Readings]) -> list[Any]:
     return rows
 
 
-def test_a_mark_reads_every_open_probe() -> None:
-    """Whosever turn it is; those that are still to be opened are left alone."""
-    probe = Script(every=5)
-    it, clock = reader(probe)
-    it.mark()
-    assert it.take() == []
-    it.tick()
-    clock.advance(3)
-    it.mark()
-    assert plain_values(it.take()) == [("script", "it", [0, 3], {"level_bytes": [1, 1]})]
-    assert probe.did == ["open", "read", "read"]
-
-
 def test_a_probe_may_be_read_at_every_so_manieth_tick() -> None:
     """One with `every` 3 is opened at the first tick, and read at the first, fourth, seventh."""
     it, clock = reader(Script(every=3), Script(name="always"))
@@ -94,45 +75,6 @@ def test_a_probe_may_be_read_at_every_so_manieth_tick() -> None:
     (slow, always) = (row[2] for row in plain_values(it.take()))
     assert slow == [0, 3, 6]
     assert always == list(range(8))
-
-
-def test_a_probe_that_cannot_open_says_why_once() -> None:
-    """Its readings are none, with the reason."""
-    probe, other = Script(), Script(name="other")
-    probe.fails_to_open = ProbeError("no NVIDIA driver found")
-    it, _ = reader(probe, other)
-    it.tick()
-    it.tick()
-    assert plain_values(it.take()) == [
-        ("other", "it", [0, 0], {"level_bytes": [1, 1]}),
-        ("script", "", [], {}, "no NVIDIA driver found"),
-    ]
-    assert probe.did == ["open"]
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (ProbeError("the driver is gone"), "the driver is gone"),
-        (OSError(5, "Input/output error"), "OSError: [Errno 5] Input/output error"),
-        ({"a": {"x_s": "much"}}, "ValueError: "),
-    ],
-)
-def test_a_probe_that_raises_or_reads_nonsense_ends(error: Any, reason: str) -> None:
-    """What it read is kept; why it ended is told; it is closed and left alone."""
-    probe, other = Script({"a": {"x_s": 1}}, error), Script(name="other")
-    it, clock = reader(probe, other)
-    for _ in range(3):
-        it.tick()
-        clock.advance(10)
-    *rows, why = plain_values(it.take())
-    assert rows == [
-        ("script", "a", [0], {"x_s": [1]}),
-        ("other", "it", [0, 10, 20], {"level_bytes": [1, 1, 1]}),
-    ]
-    assert why[:4] == ("script", "", [], {})
-    assert why[4].startswith(reason)
-    assert probe.did == ["open", "read", "read", "close"]
 
 
 def test_one_subject_may_end_and_others_go_on() -> None:
@@ -151,20 +93,6 @@ def test_one_subject_may_end_and_others_go_on() -> None:
         ("script", "GPU 1", [0, 10, 20], {"x_s": [2, 3, 4]}),
         ("script", "GPU 0", [], {}, "GPU is lost"),
     ]
-
-
-def test_closing_closes_what_is_open() -> None:
-    opened, never = Script(), Script(name="never")
-    never.fails_to_open = ProbeError("no")
-    it, _ = reader(opened, never)
-    it.tick()
-    it.close()
-    it.close()
-    it.start_when_due()
-    it.tick()
-    assert (opened.did, never.did) == (["open", "read", "close"], ["open"])
-    assert [row[1] for row in plain_values(it.take())] == ["it", ""]
-    assert it.take() == []
 
 
 MILLISECOND = 1_000_000
@@ -198,7 +126,6 @@ def read(run: Run) -> tuple[list[int], list[float]]:
 
 @pytest.mark.parametrize("logged", [True, False])
 def test_what_was_read_is_in_the_run(tmp_path: Path, logged: bool) -> None:
-    """Its log and metrics file have it with times; what came since the last line is one line."""
     path = tmp_path / "run.jsonl"
     evaluator, clock = evaluator_with(counting(), log_file=path if logged else None)
     for batch in evaluator:

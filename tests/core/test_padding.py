@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from loadeval.core.counting import MOST_BYTES, MOST_NAMES, Padding, padding_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LENGTHS = torch.tensor([3, 9, 5, 4])
 LENGTH = 12
@@ -94,17 +89,3 @@ def test_a_tensor_can_be_changed_as_before(changed: Callable[[torch.Tensor], obj
     padding_of({"attention_mask": mask})
     assert (mask._version, mask.tolist()) == (version, HELD.long().tolist())
     changed(mask)
-
-
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=9), st.integers(0, 9))
-def test_all_ways_agree(lengths: list[int], more: int) -> None:
-    """A mask, an inverted one, and lengths tell the same."""
-    padded_to = max(lengths) + more
-    held = np.arange(padded_to) < np.array(lengths)[:, None]
-    expected = Padding(held.size, int((~held).sum()), padded_to, max(lengths))
-    for batch in (
-        {"attention_mask": held},
-        {"key_padding_mask": ~held},
-        {"x": np.zeros(held.shape), "lengths": np.array(lengths)},
-    ):
-        assert padding_of(batch) == expected

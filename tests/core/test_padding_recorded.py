@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from loadeval import LoaderEvaluator, read_run
-from loadeval.core import counting
+from loadeval import LoaderEvaluator, Run, read_run
 from loadeval.estimate.metrics import FEWEST_BATCHES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from loadeval import Run
 
 
 def batch_of(length: int, rows: int = 4) -> dict[str, torch.Tensor]:
@@ -42,13 +35,6 @@ def recorded(batches: Any, epochs: int = 1, **options: Any) -> Run:
 LENGTHS = [2 + number % 50 for number in range(400)]
 
 
-def test_what_is_known_is_of_the_batch_of_that_number() -> None:
-    """So it is in each epoch."""
-    known = looked_at(recorded([batch_of(length) for length in LENGTHS], epochs=2))
-    assert {epoch for epoch, _ in known} == {0, 1}
-    assert all(length == LENGTHS[number] for (_, number), length in known.items())
-
-
 def test_padding_is_counted_exactly() -> None:
     padding = recorded([batch_of(10)] * 3).padding
     names = ("batch", "positions", "padded", "length", "longest")
@@ -57,22 +43,10 @@ def test_padding_is_counted_exactly() -> None:
 
 @pytest.mark.parametrize("is_constant", [True, False])
 def test_few_batches_are_looked_at(is_constant: bool) -> None:
-    """At the beginning, and then now and then: it takes time."""
     lengths = [20] * 400 if is_constant else LENGTHS
     numbers = [number for _, number in looked_at(recorded([batch_of(n) for n in lengths]))]
     assert numbers[0] == 0
     assert FEWEST_BATCHES <= len(numbers) <= len(set(lengths)) + 12
-
-
-def test_what_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counting does then what it does with any batch that it cannot look at."""
-
-    def fail(_batch: Any) -> None:
-        raise RuntimeError
-
-    monkeypatch.setattr(counting, "padding_of", fail)
-    run = recorded([batch_of(length) for length in LENGTHS])
-    assert (len(run.steps), len(run.padding)) == (len(LENGTHS), 0)
 
 
 def test_both_arms_are_looked_at(tmp_path: Path) -> None:
@@ -87,28 +61,3 @@ def test_both_arms_are_looked_at(tmp_path: Path) -> None:
     assert all(length == served[epoch][number] for (epoch, number), length in known.items())
     arms = {int(run.steps.arm[epoch * len(batches) + number]) for epoch, number in known}
     assert arms == {0, 1}
-
-
-def test_an_epoch_that_is_read_on_has_its_numbers() -> None:
-    """The batch after an exception is the next one."""
-
-    class Loader:
-        def __init__(self) -> None:
-            self.lengths = iter([5, 0, 6, 0, 7])
-
-        def __iter__(self) -> Iterator[Any]:
-            return self
-
-        def __next__(self) -> Any:
-            length = next(self.lengths)
-            if not length:
-                raise ValueError("a sample is broken")
-            return batch_of(length)
-
-    evaluator = LoaderEvaluator(Loader())
-    batches = iter(evaluator)
-    for _ in range(3):
-        next(batches)
-        with suppress(ValueError, StopIteration):
-            next(batches)
-    assert looked_at(evaluator.recorded()) == {(0, 0): 5, (0, 1): 6, (0, 2): 7}

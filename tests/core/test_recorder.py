@@ -6,8 +6,9 @@ import subprocess
 import sys
 import threading
 import time
-from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,6 @@ from loadeval.core import recorder
 from loadeval.core.loop import CHUNK
 from loadeval.core.recorder import OpenEpoch
 from loadeval.data.log import LogReader, RunLog
-from tests.full_disk import files_no_larger_than
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 def log_threads() -> list[threading.Thread]:
@@ -36,7 +32,6 @@ def until(condition: object, seconds: float = 20) -> None:
 
 
 def test_a_log_is_brought_up_to_date_while_a_step_runs(tmp_path: Path) -> None:
-    """A batch is on disk within the second, although its step has not ended."""
     path = tmp_path / "run.jsonl"
     for _ in LoaderEvaluator(range(3), log_file=path):
         until(lambda: len(read_run(path).steps) == 1, seconds=20)
@@ -70,16 +65,6 @@ def test_no_thread_is_alive_between_epochs(tmp_path: Path) -> None:
     assert during == [0, 1, 1, 0, 1, 1, 0]
 
 
-def test_two_epochs_at_once_share_one_thread(tmp_path: Path) -> None:
-    evaluator = LoaderEvaluator(range(3), log_file=tmp_path / "run.jsonl")
-    for _ in evaluator:
-        for _ in evaluator:
-            assert len(log_threads()) == 1
-        assert len(log_threads()) == 1
-    assert not log_threads()
-    assert len(evaluator.recorded().steps) == 12
-
-
 def test_the_hot_loop_writes_itself_when_the_thread_cannot_keep_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,41 +75,6 @@ def test_the_hot_loop_writes_itself_when_the_thread_cannot_keep_up(
     for _ in range(8 * CHUNK):
         next(epoch)
     assert len(read_run(path).steps) >= (8 - recorder.MAX_WAITING_SPANS - 1) * CHUNK
-
-
-def test_a_full_disk_does_not_end_the_training_run(tmp_path: Path) -> None:
-    path = tmp_path / "run.jsonl"
-    evaluator = LoaderEvaluator(range(10), log_file=path)
-    list(evaluator)
-    with files_no_larger_than(path.stat().st_size), pytest.warns(LoadevalWarning) as said:
-        assert list(evaluator) == list(range(10))
-    assert "File too large" in str(said[0].message)
-    assert len(said) == 1
-    assert len(evaluator.recorded().steps) == 20
-    evaluator.close()
-    assert len(evaluator.recorded().steps) == 20
-
-
-def test_a_forked_child_stays_out_of_its_parents_log(tmp_path: Path) -> None:
-    """It is served unmeasured, and its exit leaves the log open."""
-    path = tmp_path / "run.jsonl"
-    evaluator = LoaderEvaluator(range(6), log_file=path)
-    epoch = iter(evaluator)
-    next(epoch)
-    for in_child in (lambda: _serve_in_child(evaluator), evaluator.close):
-        child = get_context("fork").Process(target=in_child)
-        child.start()
-        child.join()
-        assert child.exitcode == 0
-    assert list(epoch) == [1, 2, 3, 4, 5]
-    evaluator.close()
-    assert (read_run(path).closed, read_run(path).batches) == (True, 6)
-
-
-def _serve_in_child(evaluator: LoaderEvaluator) -> None:
-    assert list(evaluator) == [0, 1, 2, 3, 4, 5]
-    assert evaluator.recorded().batches <= 1
-    evaluator.close()
 
 
 A_MILLION_BATCHES = """
@@ -162,58 +112,9 @@ def test_a_million_batches_take_little_memory(
     assert int(taken.stdout) < most_bytes
 
 
-class Doing:
-    """A probe whose first reading does some work, on the thread that reads probes."""
-
-    name, every = "doing", 1
-
-    def __init__(self) -> None:
-        self.work: list[Callable[[], object]] = []
-        self.done = threading.Event()
-
-    def open(self) -> None: ...
-
-    def read(self) -> dict[str, dict[str, float | None] | str]:
-        while self.work:
-            self.work.pop()()
-            self.done.set()
-        return {}
-
-    def close(self) -> None: ...
-
-
-@pytest.mark.parametrize("with_evaluator", [False, True])
-def test_an_epoch_may_be_freed_on_a_thread_of_ours(tmp_path: Path, with_evaluator: bool) -> None:
-    """The garbage collector may do it: both threads end, none waiting for itself.
-
-    What a thread of ours ends, another one writes.
-    """
-    path, probe = tmp_path / "run.jsonl", Doing()
-    held: list[Any] = [
-        LoaderEvaluator(range(10), log_file=path, probes=(probe,), probe_interval_s=1e-9)
-    ]
-    held.append(iter(held[0]))
-    next(held[1])
-    next(held[1])
-    running = [live for live in threading.enumerate() if live.name.startswith("loadeval-")]
-    assert len(running) == 2
-    probe.work.append(held.clear if with_evaluator else held.pop)
-    assert probe.done.wait(20)
-    for thread in running:
-        thread.join(20)
-        assert not thread.is_alive()
-    for thread in threading.enumerate():
-        if thread.name.startswith("loadeval-"):
-            thread.join(20)
-    run = read_run(path)
-    assert [end.cause for end in run.ends] == ["broken off"]
-    assert (len(run.steps), run.closed) == (2, with_evaluator)
-
-
 def test_who_closes_a_run_waits_for_its_last_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another thread may be writing that."""
     evaluator = LoaderEvaluator([1], log_file=tmp_path / "run.jsonl")
     recorder = evaluator._measurement.recorder
     append, is_writing, may_write = RunLog.append, threading.Event(), threading.Event()

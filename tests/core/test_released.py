@@ -4,42 +4,24 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 
 from loadeval import LoaderEvaluator
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-class Batches:
-    """An iterator that can be watched."""
-
-    def __init__(self) -> None:
-        self.left = 60
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        return self
-
-    def __next__(self) -> torch.Tensor:
-        self.left -= 1
-        if self.left < 0:
-            raise StopIteration
-        return torch.zeros(2)
-
 
 class Loader:
     """Remembers its iterators, but does not keep them."""
 
     def __init__(self) -> None:
-        self.made: list[weakref.ref[Batches]] = []
+        self.made: list[weakref.ref[Any]] = []
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        iterator = Batches()
+        iterator = (torch.zeros(2) for _ in range(60))
         self.made.append(weakref.ref(iterator))
         return iterator
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -11,13 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from loadeval.core.recorder import Span
-from loadeval.core.rounds import (
-    LONGEST_BLOCK_NS,
-    PAIRS,
-    WARMUP_NS,
-    PlannedBlock,
-    Schedule,
-)
+from loadeval.core.rounds import LONGEST_BLOCK_NS, PAIRS, WARMUP_NS, PlannedBlock, Schedule
 from loadeval.data.blocks import (
     SHORTEST_WARMUP,
     SMALLEST_BLOCK,
@@ -26,13 +20,9 @@ from loadeval.data.blocks import (
     head_for,
     with_instruments,
 )
+from loadeval.data.lines import Arm
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from loadeval.data.lines import Arm
-
-    Pair = dict[Arm, PlannedBlock]
+Pair = dict[Arm, PlannedBlock]
 
 MS = 1_000_000
 MANY = 10**9
@@ -125,23 +115,6 @@ def test_batches_suffice_for_eight_pairs(
     assert schedule.served <= batches
 
 
-@given(st.lists(st.tuples(PACES, PACES), min_size=2, max_size=2), DEPTHS, LENGTHS)
-def test_fixed_sizes_depend_on_nothing_measured(
-    times: list[tuple[int, int]], depth: int, length: int | None
-) -> None:
-    sequences = []
-    for wait_ns, step_ns in times:
-        schedule = Schedule(prefetch_depth=depth, length=length)
-        schedule.fixed = True
-        noted_head(schedule, wait_ns, step_ns)
-        sequences.append([next_pair(schedule, steady(wait_ns, step_ns)) for _ in range(4)])
-    assert sequences[0] == sequences[1]
-    assert [counted(pair)[0] for pair in sequences[0]] == [8, 21, 18, 46]
-    for pair in sequences[0]:
-        assert pair["ideal"].counted == block_for(depth)
-        assert (pair["real"].warmup, pair["ideal"].warmup) == (head_for(depth), SHORTEST_WARMUP)
-
-
 @pytest.mark.parametrize("step_ms", [1, 2, 10, 25])
 def test_an_ideal_block_of_fast_steps_lasts_long_enough(step_ms: int) -> None:
     """The warm-ups last long enough too."""
@@ -149,17 +122,6 @@ def test_an_ideal_block_of_fast_steps_lasts_long_enough(step_ms: int) -> None:
     assert pair["ideal"].counted == max(100 // step_ms, SMALLEST_BLOCK)
     assert pair["ideal"].warmup == max(50 // step_ms, SHORTEST_WARMUP)
     assert pair["real"].warmup == max(math.ceil(25 / step_ms), SHORTEST_WARMUP)
-
-
-@pytest.mark.parametrize(
-    ("wait_ms", "step_ms", "expected"), [(900, 100, (10, 8)), (5000, 3000, (8, 8))]
-)
-def test_no_block_is_longer_than_ten_seconds(
-    wait_ms: int, step_ms: int, expected: tuple[int, int]
-) -> None:
-    """But for one of the fewest batches."""
-    pair = next_pair(begun(wait_ms * MS, step_ms * MS), steady(MS, MS))
-    assert counted(pair) == expected
 
 
 def test_both_blocks_shrink_where_batches_do_not_suffice_for_eight_pairs() -> None:
@@ -179,7 +141,6 @@ def test_both_blocks_shrink_where_batches_do_not_suffice_for_eight_pairs() -> No
 
 
 def test_blocks_grow_with_the_batches_served() -> None:
-    """A run of many short epochs has blocks that are large enough in the end."""
     schedule = begun(MS, MS, length=40)
     pairs = []
     for _ in range(24):
@@ -190,47 +151,11 @@ def test_blocks_grow_with_the_batches_served() -> None:
     assert counted(pairs[-1])[1] == 25
 
 
-@pytest.mark.parametrize("limit", [{"pairs": 3}, {"batches": 60}])
-def test_a_run_ends_with_a_pair(limit: dict[str, int]) -> None:
-    schedule = Schedule(**limit)
-    noted_head(schedule, 100 * MS, 100 * MS)
-    for _ in range(3):
-        assert not schedule.is_over
-        next_pair(schedule, steady(200 * MS, 100 * MS))
-    assert schedule.is_over
-    assert schedule.block is None
-
-
-def test_two_epochs_that_are_read_at_once_end_a_block_once() -> None:
-    """Both have served its batches; the other block of the pair is still to come."""
-    schedule = Schedule()
-    first = schedule.block
-    assert first is not None
-    for _ in range(2):
-        schedule.advance(first.counted)
-    second = schedule.block
-    assert second is not None
-    assert second.pair == first.pair
-    assert second.arm != first.arm
-
-
 @given(st.integers(1, 5), DEPTHS)
 def test_batches_for_pairs_suffice(pairs: int, depth: int) -> None:
-    """That many pairs are complete, with slow steps, when so many batches were served."""
     schedule = Schedule(prefetch_depth=depth, length=MANY)
     schedule.has_instruments = True
     noted_head(schedule, 5000 * MS, 5000 * MS, head_for(depth))
     for _ in range(with_instruments(pairs)):
         next_pair(schedule, steady(10_000 * MS, 5000 * MS))
     assert schedule.served == batches_for(pairs, depth)
-
-
-def test_the_starts_of_some_epochs_are_looked_into() -> None:
-    """Of the first, and of one in three from the second on, whatever the blocks are for."""
-    schedule = Schedule(length=MANY)
-    schedule.has_instruments = True
-    looks = []
-    for _ in range(8):
-        looks.append(schedule.looks_next())
-        schedule.begin_epoch()
-    assert looks == [True, True, False, False, True, False, False, True]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from loadeval import (
     CodeSamples,
     LoaderEvaluator,
     Readings,
+    Run,
     StageNote,
     StageTimes,
     WorkerStart,
@@ -19,12 +22,6 @@ from loadeval import (
 )
 from loadeval.testing import FakeClock
 from tests.scripted import SerialAdapter, SerialLoader, register
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from loadeval import Run
 
 MS = 1_000_000
 
@@ -200,63 +197,6 @@ def test_what_raises_ends_looking_into_the_loader(tmp_path: Path, fails: str, mo
     assert (run.closed, run.batches) == (True, 180)
     assert sum(what.startswith(fails) for what in loader.said) == 1
     assert loader.said.count("close") == (fails != "stages")
-
-
-class Maker:
-    """Makes loaders that note together what is asked of their stages; call `fails` raises."""
-
-    def __init__(self, fails: int | None = None, fails_inside: str = "") -> None:
-        self.fails = fails
-        self.fails_inside = fails_inside
-        self.said: list[str] = []
-
-    def make(self) -> StagedLoader:
-        self.said.append("made")
-        if self.said.count("made") == self.fails:
-            raise OSError("no loader")
-        return StagedLoader(3, self.said, self.fails_inside)
-
-
-def test_a_callable_makes_one_loader_for_each_epoch() -> None:
-    """The first one when it is wrapped, and each of them is looked into."""
-    maker = Maker()
-    evaluator = LoaderEvaluator(maker.make, stages=True)
-    for _ in range(3):
-        list(evaluator)
-    evaluator.close()
-    assert maker.said.count("made") == maker.said.count("begin") == 3
-    assert maker.said.count("close") == 1
-    assert batches_by_epoch(evaluator.recorded()) == {epoch: [0, 1, 2] for epoch in range(3)}
-
-
-def test_what_a_callable_raises_is_the_training_loops() -> None:
-    """It is called once, and looking into its loaders goes on."""
-    maker = Maker(fails=2)
-    evaluator = LoaderEvaluator(maker.make, stages=True)
-    list(evaluator)
-    with pytest.raises(OSError, match="no loader"):
-        list(evaluator)
-    assert maker.said.count("made") == 2
-    list(evaluator)
-    assert batches_by_epoch(evaluator.recorded()) == {0: [0, 1, 2], 1: [0, 1, 2]}
-    assert missing(evaluator.recorded()) == ["no transforms"]
-
-
-@pytest.mark.parametrize("logged", [True, False])
-def test_a_closed_evaluator_does_not_look_into_the_loader(tmp_path: Path, logged: bool) -> None:
-    """An epoch that had begun is told no number; what was found before is in the run."""
-    loader, path = StagedLoader(), tmp_path / "run.jsonl" if logged else None
-    evaluator = LoaderEvaluator(loader, stages=True, log_file=path)
-    reading, begun = iter(evaluator), iter(evaluator)
-    next(reading)
-    evaluator.close()
-    assert list(reading) == [1, 2, 3, 4, 5]
-    assert list(begun) == list(range(6))
-    list(evaluator)
-    evaluator.close()
-    assert asked(loader) == ["stages", "begin", "begin", "epoch 0", "close"]
-    run = evaluator.recorded()
-    assert (run.batches, batches_by_epoch(run)) == (1, {0: [0]})
 
 
 @pytest.mark.parametrize("stages", [True, False])

@@ -57,16 +57,3 @@ def test_the_cpu_time_of_workers_is_that_of_all_descendants() -> None:
         totals_ns = (activity.workers_cpu_ns() or 0 for _ in range(10**6))
         # More than one of them has alone.
         assert next(now_ns for now_ns in totals_ns if now_ns - before_ns > 350_000_000)
-
-
-def test_where_processes_cannot_be_listed_nobody_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch, clock: FakeClock
-) -> None:
-    def refused() -> list[int]:
-        raise PermissionError
-
-    monkeypatch.setattr("psutil.pids", refused)
-    activity = WorkerActivity()
-    assert activity.workers_cpu_ns() is None
-    activity.wait_until_idle(20)
-    assert clock() / 1e9 == NAP_S

@@ -26,7 +26,6 @@ def test_rows_are_taken_by_mask_number_and_value() -> None:
 
 
 def test_nothing_in_it_can_be_changed() -> None:
-    """What alters it makes another one."""
     with pytest.raises(ValueError, match="read-only"):
         TABLE.epoch[0] = 3
     assert TABLE.replace(batch=[7, 8, 9]).names == [*TABLE.names, "batch"]
@@ -36,7 +35,6 @@ def test_nothing_in_it_can_be_changed() -> None:
 
 
 def test_what_is_not_known_stays_so() -> None:
-    """Where tables are joined, and in a list."""
     more = Columns({"epoch": [2], "nbytes": [64]})
     assert plain(Columns.concat([TABLE, more])) == {
         "epoch": [0, 0, 1, 2],

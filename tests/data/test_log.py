@@ -93,7 +93,7 @@ def test_what_was_read_beside_batches_is_joined(path: Path) -> None:
     assert (run.steps.gpu_idle_ns.tolist(), run.steps.gpu_step_ns.tolist()) == ([-1, 8], [-1, 20])
     names = ("epoch", "batch", "worker", "fetch_ns", "pin_ns")
     assert [run.stages[name].tolist() for name in names] == [
-        *([0, 0, 0, 1], [0, 1, 2, 0], [-1, -1, 1, -1], [-1, 9, -1, -1], [-1] * 4),
+        *([0, 0, 0, 1], [0, 1, 2, 0], [-1, -1, 1, -1], [-1, 9, -1, -1], [-1] * 4)
     ]
     assert run.transforms["crop"].ns.tolist() == [7, 5]
 
@@ -171,7 +171,6 @@ def test_a_changed_byte_raises_nothing_else(path: Path) -> None:
     ids=lambda value: str(value[:30]),
 )
 def test_something_else_than_a_log_is_one_error(tmp_path: Path, content: bytes) -> None:
-    """It says what to give."""
     path = tmp_path / "other"
     path.write_bytes(content)
     with pytest.raises(RunLogError, match=r"other.*give a file that log_file= or save_metrics"):

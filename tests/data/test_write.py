@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -48,25 +47,8 @@ def test_a_file_is_overwritten_only_when_asked(path: Path) -> None:
     assert (read_run(path).header.name, read_run(path).batches) == ("second", 2)
 
 
-def test_a_log_that_is_overwritten_is_lost_also_after_it_was_closed(path: Path) -> None:
-    """What is there now is no batch of its own."""
-    first = RunLog(path, make_header())
-    first.close()
-    second = RunLog(path, make_header(), overwrite=True)
-    assert (first.is_lost, second.is_lost) == (True, False)
-
-
 def test_what_cannot_be_written_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(RunLogError, match=r"cannot write.*No such file.*folder that exists"):
         RunLog(tmp_path / "no" / "run.jsonl", make_header())
     with pytest.raises(RunLogError, match="cannot write the run log /dev/null: it is no file"):
         RunLog("/dev/null", make_header(), overwrite=True)
-
-
-def test_a_forked_childs_lines_go_nowhere(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = RunLog(path, make_header())
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "getpid", lambda: -1)
-        log.append(LINE)
-    log.append(LINE)
-    assert path.read_bytes().splitlines(keepends=True)[1:] == [LINE]

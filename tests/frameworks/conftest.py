@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -13,17 +14,13 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import LoaderEvaluator, install
+from loadeval.launch.install import Installed
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from loadeval.launch.install import Installed
-
-    Measured = LoaderEvaluator | Installed
-    Measure = Callable[..., tuple[Any, Measured]]
-    Train = Callable[["Task", Callable[[Any], Any]], None]
-    SameTraining = Callable[..., Measured]
-    ReadAhead = Callable[..., list[int]]
+Measured = LoaderEvaluator | Installed
+Measure = Callable[..., tuple[Any, Measured]]
+Train = Callable[["Task", Callable[[Any], Any]], None]
+SameTraining = Callable[..., Measured]
+ReadAhead = Callable[..., list[int]]
 
 os.environ["KERAS_BACKEND"] = "torch"  # read when Keras is imported
 

@@ -6,8 +6,9 @@ import json
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,10 +16,12 @@ from torch.utils.data import DataLoader
 
 from tests.frameworks.conftest import BATCH_SIZE, Task
 
-if TYPE_CHECKING:
-    pass
-
 EPOCHS = 2
+Measured = Callable[[Any], Any]
+
+
+def unmeasured(loader: Any) -> Any:
+    return loader
 
 
 def validation(task: Task) -> DataLoader[Any]:
@@ -37,7 +40,9 @@ def loop(task: Task) -> None:
                 task.model(inputs)
 
 
-def lightning(task: Task, devices: int = 1) -> None:
+def lightning(
+    task: Task, measured: Measured = unmeasured, devices: int = 1, **options: Any
+) -> None:
     """Train with a sanity check, and validation after each epoch."""
     from lightning.pytorch import LightningModule, Trainer
 
@@ -65,7 +70,8 @@ def lightning(task: Task, devices: int = 1) -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
         default_root_dir=tempfile.gettempdir(),
-    ).fit(Module(), task.loader, validation(task))
+        **options,
+    ).fit(Module(), measured(task.loader), validation(task))
 
 
 def fabric(task: Task) -> None:
@@ -162,8 +168,11 @@ def ignite(task: Task) -> None:
     engine.run(task.loader, max_epochs=EPOCHS)
 
 
-def keras(task: Task) -> None:
-    """Keras's own model, loss and optimiser."""
+def keras(task: Task, measured: Measured = unmeasured) -> None:
+    """Keras's own model, loss and optimiser; the task is told of them.
+
+    Keras reads one batch more, to trace the loss with ones in its place: the task notes that too.
+    """
     import keras
 
     def loss(numbers: torch.Tensor, predicted: torch.Tensor) -> Any:
@@ -172,8 +181,9 @@ def keras(task: Task) -> None:
 
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, "linear", False, "ones")])
     model.compile("sgd", loss)
-    model.fit(task.loader, epochs=EPOCHS, shuffle=False, verbose=0)
+    model.fit(measured(task.loader), epochs=EPOCHS, shuffle=False, verbose=0)
     task.model.weight.data = model.trainable_variables[0].value.T
+    task.updated(int(model.optimizer.iterations))
 
 
 def spdl(task: Task) -> None:

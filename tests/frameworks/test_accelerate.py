@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from accelerate import Accelerator, DataLoaderConfiguration
 
 from loadeval import LoadevalWarning, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.frameworks.conftest import Measure, ReadAhead, SameTraining, Task
+from tests.frameworks.conftest import Measure, ReadAhead, SameTraining, Task
 
 MODES = ["log", "replay", "alternate"]
 
@@ -48,23 +45,18 @@ def prepared_first(task: Task, measured: Callable[[Any], Any]) -> None:
 def test_in_place_trains_the_same(
     train: Callable[..., None], mode: str, same_training: SameTraining
 ) -> None:
-    """Measured before prepare() or after: the same groups of batches, and the same parameters."""
     evaluator = same_training(train, "in place", mode)
     assert evaluator.recorded().header.loader.batch_size == 4
 
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"use_seedable_sampler": True, "data_seed": 1},
-        {"dispatch_batches": True},
-    ],
+    [{"use_seedable_sampler": True, "data_seed": 1}, {"dispatch_batches": True}],
     ids=lambda options: next(iter(options)),
 )
 def test_what_prepare_builds_by_other_options_is_measured(
     options: dict[str, Any], same_training: SameTraining
 ) -> None:
-    """Whatever sampler it puts in."""
     same_training(partial(measured_first, **options), "in place", "alternate")
 
 
@@ -89,7 +81,6 @@ def test_a_resumed_epoch_is_measured_in_place(
 
 
 def test_a_prepared_loader_can_be_wrapped(same_training: SameTraining) -> None:
-    """It is measured in log mode, by the adapter of torch's DataLoader."""
     evaluator = same_training(prepared_first, "wrapped")
     assert evaluator.recorded().header.loader.adapter.endswith(".PyTorchAdapter")
     assert evaluator.recorded().header.loader.device == "cpu"
@@ -130,6 +121,3 @@ def test_one_batch_is_read_ahead(read_ahead: ReadAhead) -> None:
     """Accelerate reads it, so in place the row of a batch has the step of the batch before."""
     assert read_ahead(measured_first, "in place") == 2 * ([1] * 20 + [0])
     assert read_ahead(prepared_first, "wrapped") == [0] * 42
-
-
-# torchdata's StatefulDataLoader warns so about torch.

@@ -132,7 +132,6 @@ def test_the_job_script_measures_and_reports(launcher: str, cluster: Cluster) ->
 
 
 def test_the_job_script_ends_as_the_training(cluster: Cluster) -> None:
-    """It ends after its report."""
     (cluster.folder / "train.py").write_text(f"{TRAIN}raise SystemExit(3)\n")
     done = cluster.run(f"bash {SLURM} train.py")
     assert done.returncode == 3

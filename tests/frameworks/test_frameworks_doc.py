@@ -87,7 +87,6 @@ BATCHES = 2 * 80
 def test_an_example_measures(
     title: str, block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends, and each batch that was trained on has its row."""
     monkeypatch.chdir(tmp_path)
     scope: dict[str, Any] = {"__name__": "__main__"}
     exec(PROGRAM + OWN.get(title, "") + block, scope)
@@ -115,7 +114,6 @@ def test_the_example_on_several_devices_measures(tmp_path: Path) -> None:
 
 
 def test_the_versions_are_those_installed() -> None:
-    """Each row of the table names the version that its tests have run with."""
     rows = re.findall(r"^\| [\w ,]+ \| ([\w-]+) ([\d.]+) \|", DOCUMENT, re.MULTILINE)
     assert len(rows) == 8
     for package, tested in rows:

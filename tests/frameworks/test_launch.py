@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from loadeval import read_run
+from loadeval.data.folder import LoaderRecord
 from tests.frameworks.programs import PROGRAMS
-from tests.launch.conftest import environment, launched
-
-if TYPE_CHECKING:
-    from loadeval.data.folder import LoaderRecord
-    from tests.launch.conftest import Launched
+from tests.launch.conftest import Launched, launched, ran
 
 pytestmark = pytest.mark.check  # each starts Python and imports a framework
 
@@ -39,12 +36,10 @@ def trained(tmp_path: Path, framework: str, *options: str) -> tuple[Launched, Pa
 
 def bare(tmp_path: Path, framework: str) -> list[str]:
     """The traces of a program that was not."""
-    import subprocess
-
     folder = tmp_path / "bare"
     folder.mkdir()
-    command = [sys.executable, SCRIPT, framework, str(folder)]
-    subprocess.run(command, env=environment(), capture_output=True, check=True, timeout=100)
+    done = ran(tmp_path, sys.executable, SCRIPT, framework, folder)
+    assert done.returncode == 0, done.stderr
     return traces(folder)
 
 
@@ -69,16 +64,6 @@ def test_the_training_is_the_same_and_found(framework: str, tmp_path: Path) -> N
     roles = {loader.role for process in done.processes for loader in process.loaders}
     # Trainer evaluates without gradients, but asks for the iterator with them.
     assert framework not in VALIDATES or len(roles) == 2, roles
-
-
-def test_each_device_of_lightning_has_its_logs(tmp_path: Path) -> None:
-    done, folder = trained(tmp_path, "ddp")
-    assert done.code == 0, done.err
-    assert traces(folder) == bare(tmp_path, "ddp")
-    training = training_of(done)
-    assert [loader.log for loader in training] == ["rank0.jsonl", "rank1.jsonl"]
-    assert [read_run(done.folder / loader.log).batches for loader in training] == [22, 22]
-    assert [loader.optimizer_steps for loader in training] == [22, 22]
 
 
 @pytest.mark.parametrize("framework", ["lightning", "accelerate", "ddp"])

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.launch.conftest import Launched, environment, launched
+from tests.launch.conftest import Launched, launched, ran
 
 pytestmark = pytest.mark.timeout(240)  # of two launches, each of which has a limit of its own
 
-SCRIPTS = Path(__file__).with_name("scripts")
-DDP = str(SCRIPTS / "ddp.py")
-OWN_LAUNCHER = [sys.executable, str(SCRIPTS / "launcher.py"), DDP]
+DDP = str(Path(__file__).with_name("scripts") / "ddp.py")
 BATCHES, FEWER, LAST = 60, 9, 90
 """The same numbers as in ddp.py."""
 
@@ -29,13 +26,7 @@ def bare(tmp_path: Path, command: list[str], *options: str) -> tuple[int, list[s
     """Its exit code, and the losses of each rank."""
     folder = tmp_path / "bare"
     folder.mkdir()
-    done = subprocess.run(
-        [*command, str(folder), *options],
-        env=environment(),
-        capture_output=True,
-        check=False,
-        timeout=100,
-    )
+    done = ran(tmp_path, *command, folder, *options)
     return done.returncode, losses_in(folder)
 
 
@@ -52,7 +43,6 @@ def losses_in(folder: Path) -> list[str]:
 
 
 def test_all_ranks_switch_at_the_same_batch(tmp_path: Path) -> None:
-    """Each batch of each is in the same arm and pair, and the losses are those without us."""
     ranks = 4
     done, losses = alternated(tmp_path, torchrun(ranks))
     assert done.code == 0, done.err
@@ -80,10 +70,9 @@ def test_ranks_of_unequal_lengths_do_not_hang(tmp_path: Path) -> None:
     assert f"Ranks have {shortest} to {2 * BATCHES} batches" in " ".join(done.err.split())
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "own"])
-def test_a_rank_that_dies_ends_the_others_as_without_us(launcher: str, tmp_path: Path) -> None:
+def test_a_rank_that_dies_ends_the_others_as_without_us(tmp_path: Path) -> None:
     """The exit code is the same; what was measured until then is told."""
-    command = torchrun(2) if launcher == "torchrun" else OWN_LAUNCHER
+    command = torchrun(2)
     done, _ = alternated(tmp_path, command, "--dies")
     code, _ = bare(tmp_path, command, "--dies")
     assert done.code == code

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import partial
-from tempfile import gettempdir
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import keras
 import pytest
 import torch
 from lightning.fabric import Fabric
-from lightning.pytorch import LightningModule, Trainer
 
 from loadeval import UsageError
+from tests.frameworks.conftest import ReadAhead, SameTraining, Task
+from tests.frameworks.programs import Measured, keras, lightning
 
 with warnings.catch_warnings():
     # Ignite imports torch.distributed.optim, which uses what torch has deprecated.
     warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
     from ignite.engine import DeterministicEngine, Engine
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.frameworks.conftest import ReadAhead, SameTraining, Task
-
-    Measured = Callable[[Any], Any]
-    Train = Callable[[Task, Measured], None]
+Train = Callable[[Task, Measured], None]
 
 pytestmark = [
     # Lightning's advice on loaders without workers.
@@ -73,53 +67,6 @@ def deterministic(task: Task, measured: Measured) -> None:
     engine.run(measured(task.loader), max_epochs=2)
 
 
-def fit_keras(task: Task, measured: Measured) -> None:
-    """Keras's own model, loss and optimiser; the task is told of them.
-
-    Keras reads one batch more, to trace the loss with ones in its place: the task notes that too.
-    """
-
-    def loss(numbers: torch.Tensor, predicted: torch.Tensor) -> Any:
-        task.note(numbers)
-        return keras.losses.mean_squared_error(numbers / len(task.dataset), predicted)
-
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, "linear", False, "ones")])
-    model.compile("sgd", loss)
-    model.fit(measured(task.loader), epochs=2, shuffle=False, verbose=0)
-    task.model.weight.data = model.trainable_variables[0].value.T
-    task.updated(int(model.optimizer.iterations))
-
-
-class Module(LightningModule):
-    """The task's model and steps."""
-
-    def __init__(self, task: Task) -> None:
-        super().__init__()
-        self.task = task
-        self.model = task.model
-
-    def training_step(self, batch: Any, _: int) -> torch.Tensor:
-        return self.task.loss(batch)
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return self.task.optimiser
-
-
-def lightning(task: Task, measured: Measured, **options: Any) -> None:
-    trainer = Trainer(
-        accelerator="cpu",
-        devices=1,
-        max_epochs=2,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=gettempdir(),
-        **options,
-    )
-    trainer.fit(Module(task), train_dataloaders=measured(task.loader))
-
-
 BOTH = ("wrapped", "in place")
 TRAININGS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "loop": (loop, BOTH),
@@ -127,10 +74,13 @@ TRAININGS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "Fabric, before setup": (partial(fabric, after_setup=False), BOTH[1:]),
     "Ignite": (ignite, BOTH),
     "Ignite, deterministic": (deterministic, BOTH[1:]),
-    "Keras": (fit_keras, BOTH[1:]),
-    "Lightning": (lightning, BOTH),
+    "Keras": (keras, BOTH[1:]),
+    "Lightning": (partial(lightning, limit_val_batches=0), BOTH),
     # Over four batches, and over what is left at the end of an epoch.
-    "Lightning, accumulating": (partial(lightning, accumulate_grad_batches=4), BOTH),
+    "Lightning, accumulating": (
+        partial(lightning, limit_val_batches=0, accumulate_grad_batches=4),
+        BOTH,
+    ),
 }
 """Each training, and the ways in which its loader can be measured."""
 WAYS = [
@@ -150,9 +100,8 @@ PLAIN_WAYS = [param for param in WAYS if "," not in str(param.id)]
     ],
 )
 def test_it_trains_the_same(train: Train, way: str, mode: str, same_training: SameTraining) -> None:
-    """Batches, their order, updates and parameters are those of the training without us."""
     run = same_training(train, way, mode).recorded()
-    assert len(run.ends) == (3 if train is fit_keras else 2)
+    assert len(run.ends) == (3 if train is keras else 2)
     assert train is not loop or {end.cause for end in run.ends} == {"exhausted"}
     assert run.header.loader.batch_size in {4, None}
 
@@ -167,7 +116,6 @@ def test_workers_train_the_same(train: Train, way: str, same_training: SameTrain
 
 @pytest.mark.parametrize(("train", "way"), PLAIN_WAYS)
 def test_nothing_is_read_ahead(train: Train, way: str, read_ahead: ReadAhead) -> None:
-    """Each batch is trained on when it is read."""
     assert set(read_ahead(train, way)) == {0}
 
 
@@ -176,7 +124,7 @@ def test_nothing_is_read_ahead(train: Train, way: str, read_ahead: ReadAhead) ->
     [
         # Fabric and Keras refuse by themselves what is of no class that they know.
         (partial(fabric, after_setup=False), TypeError, "Only PyTorch DataLoader are currently"),
-        (fit_keras, ValueError, "Unrecognized data type: x=LoaderEvaluator"),
+        (keras, ValueError, "Unrecognized data type: x=LoaderEvaluator"),
         # Ignite's engine would draw other batches; the error says how to measure.
         (deterministic, UsageError, r"install\(dataloader\)"),
     ],

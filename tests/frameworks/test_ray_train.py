@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 from textwrap import indent
@@ -11,7 +10,7 @@ from textwrap import indent
 import pytest
 
 from loadeval import read_run
-from tests.launch.conftest import ROOT, environment, launched
+from tests.launch.conftest import ROOT, launched, ran
 
 pytest.importorskip("ray.train")
 
@@ -61,15 +60,7 @@ def losses_in(folder: Path) -> list[str]:
 def run(script: str, folder: Path) -> None:
     """Run it by itself, with losses or logs in `folder`."""
     folder.mkdir()
-    done = subprocess.run(
-        [sys.executable, script, str(folder)],
-        cwd=folder.parent,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
+    done = ran(folder.parent, sys.executable, script, folder)
     assert done.returncode == 0, done.stderr
 
 

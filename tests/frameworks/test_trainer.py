@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,17 +12,10 @@ from torch import nn
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
-from loadeval import install, read_run
+from tests.frameworks.conftest import ReadAhead, SameTraining, Task
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from loadeval.launch.install import Installed
-    from tests.frameworks.conftest import ReadAhead, SameTraining, Task
-
-    Measured = Callable[[Any], Any]
-    Train = Callable[[Task, Measured], None]
+Measured = Callable[[Any], Any]
+Train = Callable[[Task, Measured], None]
 
 MODES = ["log", "replay", "alternate"]
 UPDATES = 2 * 6
@@ -105,15 +99,7 @@ def training(tmp_path: Path) -> Callable[..., Train]:
 def test_its_own_loader_is_measured_in_place(
     mode: str, training: Callable[..., Train], same_training: SameTraining
 ) -> None:
-    """Batches, their order, updates and parameters are those of the Trainer without us."""
     same_training(training(Measuring), "in place", mode)
-
-
-def test_its_own_loader_can_be_wrapped(
-    training: Callable[..., Train], same_training: SameTraining
-) -> None:
-    """It is in log mode: Accelerate has prepared it."""
-    same_training(training(Measuring), "wrapped")
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -140,57 +126,7 @@ def test_the_log_knows_who_made_the_loader(
 def test_a_group_of_batches_is_read_at_once(
     training: Callable[..., Train], read_ahead: ReadAhead
 ) -> None:
-    """All that one update takes; below Accelerate, one more."""
     groups = [3, 2, 1, 0] * 5 + [0]
     assert read_ahead(training(Measuring), "wrapped") == 2 * groups
     deeper = [count + 1 for count in groups[:-1]] + [0]
     assert read_ahead(training(Measuring), "in place") == 2 * deeper
-
-
-class Recipe(Trainer):
-    """The Trainer of docs/frameworks.md, with a log."""
-
-    log_file: Path
-    evaluator: Installed
-
-    def get_train_dataloader(self) -> Any:
-        dataloader = super().get_train_dataloader()
-        self.evaluator = install(dataloader, log_file=self.log_file)
-        return dataloader
-
-
-@pytest.fixture
-def recipe(task: Task, tmp_path: Path) -> Callable[..., Recipe]:
-    """Makes the Trainer of the recipe."""
-
-    def make(model: nn.Module | None = None, **options: Any) -> Recipe:
-        trainer = Recipe(
-            model or Model(task),
-            arguments(tmp_path / "trainer", **options),
-            data_collator=by_name,
-            train_dataset=task.dataset,
-            eval_dataset=task.dataset,
-        )
-        trainer.log_file = tmp_path / "run.jsonl"
-        return trainer
-
-    return make
-
-
-def rows(path: Path) -> int:
-    return len(read_run(path).steps)
-
-
-def test_each_training_of_a_trainer_is_measured(
-    recipe: Callable[..., Recipe], tmp_path: Path
-) -> None:
-    """Each has an evaluator and a log of its own; the ones before end by themselves."""
-    trainer = recipe()
-    for _ in range(3):
-        trainer.train()
-        assert len(trainer.evaluator.recorded().steps) == 21
-    trainer.evaluator.close()
-    gc.collect()
-    logs = [tmp_path / f"{name}.jsonl" for name in ("run", "run-1", "run-2")]
-    assert [rows(path) for path in logs] == [21] * 3
-    assert all('"type":"end"' in path.read_text(encoding="utf-8") for path in logs)

@@ -5,16 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from tests.launch.conftest import LOADEVAL, Launched
 from tests.launch.conftest import environment as environment_of_programs
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from tests.injected.zygote import Zygote
 
 LOADERS = '''
 """A library whose loader an adapter was registered for: torch takes seconds to import."""
@@ -69,37 +64,6 @@ def environment(folder: Path) -> dict[str, str]:
     return {**own, "PYTHONPATH": f"{folder / 'library'}{os.pathsep}{own['PYTHONPATH']}"}
 
 
-IN_ZYGOTE = """
-os.environ.clear()
-os.environ.update({variables!r})
-sys.path.insert(0, {library!r})
-os.chdir({work!r})
-from loadeval.cli.main import app
-sys.argv = ["loadeval", *{arguments!r}]
-app(prog_name="loadeval")
-"""
-
-
-def launched(
-    zygote: Zygote, folder: Path, command: Sequence[str], *, default_folder: bool = False
-) -> Launched:
-    """What comes of `command` in `folder`, under `loadeval run`.
-
-    With `default_folder` the logs are where the command line puts them.
-    """
-    work = folder / "work"
-    work.mkdir(exist_ok=True)
-    place = [] if default_folder else ["--output", str(folder / "logs")]
-    code = IN_ZYGOTE.format(
-        variables=environment(folder),
-        library=str(folder / "library"),
-        work=str(work),
-        arguments=["run", *place, "--", *command],
-    )
-    done = zygote.run(code, folder / "zygote")
-    return Launched(done.code, done.out, done.err, folder / "logs")
-
-
 def launch(
     folder: Path,
     command: Sequence[str],
@@ -109,9 +73,10 @@ def launch(
     bare: bool = False,
     default_folder: bool = False,
 ) -> Launched:
-    """The same by a shell that starts Python, or `bare`.
+    """What comes of `command` in `folder`, by a shell: under `loadeval run`, or `bare`.
 
-    `around` is the shell's line around it; a variable that is None is unset.
+    `around` is the shell's line around it; a variable that is None is unset. With `default_folder`
+    the logs are where the command line puts them.
     """
     logs = folder / "logs"
     chosen = environment(folder)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import gc
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
-from loadeval import LoaderEvaluator, LoadevalWarning, read_run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from loadeval import Run
+from loadeval import LoaderEvaluator, LoadevalWarning, Run, read_run
 
 MODES = ("log", "alternate", "replay")
 IN_EACH_MODE = pytest.mark.parametrize("mode", MODES)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from loadeval import LoaderEvaluator, read_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BATCHES = 30
 
@@ -70,24 +68,7 @@ def test_any_graph_of_objects_is_served(batch: Any, mode: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("samples", [2**80, -5, 4.0, "four"])
 def test_an_odd_number_of_samples_is_unknown(samples: Any, tmp_path: Path) -> None:
-    """Training goes on, and the log is read."""
     log = tmp_path / "run.jsonl"
     with LoaderEvaluator([torch.ones(4)] * 5, samples=lambda _: samples, log_file=log) as evaluator:
         assert len(list(evaluator)) == 5
     assert read_run(log).batches == 5
-
-
-class Counted:
-    """Says itself how many samples it has."""
-
-    def __init__(self, number: Any) -> None:
-        self.num_graphs = number
-        self.x = torch.ones(12, 3)
-
-
-@pytest.mark.parametrize("nested", [False, True])
-def test_a_batch_says_how_many_samples_it_has(nested: bool, tmp_path: Path) -> None:
-    """It says so by itself, or within a dict."""
-    batches = [{"graphs": Counted(4)} if nested else Counted(4) for _ in range(6)]
-    trained_on(batches, tmp_path, "log")
-    assert read_run(tmp_path / "run.jsonl").steps.samples.tolist() == [4] * 6

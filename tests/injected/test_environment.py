@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from loadeval import read_run
-from tests.injected.launching import launch, launched, program
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.injected.launching import Launched
-    from tests.injected.zygote import Zygote
+from tests.injected.launching import Launched, launch, program
 
 pytestmark = pytest.mark.check  # each starts Python once or twice
 
@@ -51,18 +45,14 @@ def check(done: Launched, most_warnings: int = 0) -> Launched:
     ],
     ids=str,
 )
-def test_what_happens_to_the_logs(
-    zygote: Zygote, tmp_path: Path, faults: dict[str, str], said: str
-) -> None:
-    """What is said of it is on stderr, in a line."""
+def test_what_happens_to_the_logs(tmp_path: Path, faults: dict[str, str], said: str) -> None:
     program(tmp_path, **faults)
-    done = check(launched(zygote, tmp_path, command(tmp_path)), most_warnings=1)
+    done = check(launch(tmp_path, command(tmp_path)), most_warnings=1)
     assert said in done.err
 
 
 @pytest.mark.parametrize("when", ["before", "within"])
 def test_a_disk_that_is_full(tmp_path: Path, when: str) -> None:
-    """It is full from the beginning on, or in the middle."""
     program(tmp_path, **{when: FULL})
     assert "File too large" in check(launch(tmp_path, command(tmp_path)), 1).err
 
@@ -86,12 +76,10 @@ def test_a_working_folder_that_is_gone_before_it_starts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("default_folder", [True, False])
-def test_a_working_folder_that_is_removed(
-    zygote: Zygote, tmp_path: Path, default_folder: bool
-) -> None:
+def test_a_working_folder_that_is_removed(tmp_path: Path, default_folder: bool) -> None:
     """While the program runs, and the logs with it where they are by default."""
     program(tmp_path, within=WORK_REMOVED)
-    done = launched(zygote, tmp_path, command(tmp_path), default_folder=default_folder)
+    done = launch(tmp_path, command(tmp_path), default_folder=default_folder)
     check(done, most_warnings=1)
     assert not (tmp_path / "work").exists()
     assert default_folder or done.run().batches == 60
@@ -99,7 +87,6 @@ def test_a_working_folder_that_is_removed(
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_files(tmp_path: Path, closed: str) -> None:
-    """Nothing of ours takes their place: the log reads."""
     program(tmp_path, after="print = lambda seen: sys.stdout and sys.stdout.write(f'{seen}\\n')")
     done = launch(tmp_path, command(tmp_path), around="{} " + closed)
     assert done.code == 5
@@ -108,10 +95,9 @@ def test_closed_files(tmp_path: Path, closed: str) -> None:
 
 
 @pytest.mark.parametrize("options", [("-X", "dev"), ("-W", "error")])
-def test_options_of_python(zygote: Zygote, tmp_path: Path, options: tuple[str, ...]) -> None:
-    """Nothing of ours warns."""
+def test_options_of_python(tmp_path: Path, options: tuple[str, ...]) -> None:
     program(tmp_path)
-    done = check(launched(zygote, tmp_path, command(tmp_path, *options)))
+    done = check(launch(tmp_path, command(tmp_path, *options)))
     assert done.run().batches == 60
     assert "Warning" not in done.err
 
@@ -133,11 +119,7 @@ def test_variables(tmp_path: Path, variables: dict[str, str | None]) -> None:
 
 
 @pytest.mark.parametrize(
-    "own",
-    [
-        "open('seen', 'a').write(f'{__name__} {__file__}\\n')",
-        "raise ValueError('mine')",
-    ],
+    "own", ["open('seen', 'a').write(f'{__name__} {__file__}\\n')", "raise ValueError('mine')"]
 )
 def test_a_sitecustomize_of_the_users_own(tmp_path: Path, own: str) -> None:
     """It runs as without ours, which hides it, and fails as it does."""
@@ -156,13 +138,13 @@ def test_a_sitecustomize_of_the_users_own(tmp_path: Path, own: str) -> None:
 
 
 @pytest.mark.parametrize("own", ["", ":$PYTHONPATH"])
-def test_a_pythonpath_of_the_commands_own(zygote: Zygote, tmp_path: Path, own: str) -> None:
+def test_a_pythonpath_of_the_commands_own(tmp_path: Path, own: str) -> None:
     """It keeps loadeval out in place of ours, which is said, with what to write."""
     program(tmp_path)
     paths = f"{tmp_path / 'library'}{':'.join(['', *filter(None, sys.path)])}{own}"
     shell = ["sh", "-c", f"PYTHONPATH='{paths}' exec {PYTHON} ../program.py".replace("$", "'$'")]
     shell[-1] = shell[-1].replace("'$'PYTHONPATH'", '\'"$PYTHONPATH"')
-    done = check(launched(zygote, tmp_path, shell))
+    done = check(launch(tmp_path, shell))
     said = " ".join(done.err.split())
     assert ("write PYTHONPATH=.:$PYTHONPATH" in said) is (not own)
     assert (tmp_path / "logs" / "rank0.jsonl").exists() is bool(own)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loadeval import read_run
-from tests.injected.zygote import MODES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.injected.zygote import Zygote
+from tests.injected.zygote import MODES, Zygote
 
 FORKING = """
 PARENT = os.getpid()
@@ -74,14 +70,6 @@ for batch in loader:
         {step}
 print(len(seen))
 """
-HELD = """
-recorder = loader._measurement.recorder if MODE else None
-held, may_end = threading.Event(), threading.Event()
-def hold(lock):
-    with lock:
-        held.set()
-        may_end.wait()
-"""
 
 
 def check(zygote: Zygote, code: str, folder: Path, mode: Any) -> None:
@@ -104,39 +92,6 @@ def test_a_child_leaves_its_parents_log_alone(
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
 def test_processes_that_a_step_starts(zygote: Zygote, tmp_path: Path, step: str, mode: str) -> None:
     check(zygote, STEP.format(step=step), tmp_path, mode)
-
-
-LOCKS = {
-    "recorder": "recorder._lock",
-    "probes": "recorder._metrics._lock",
-    "file": "recorder._lines._writing",
-}
-
-
-@pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
-def test_a_lock_that_a_thread_holds_at_the_fork_is_free_in_the_child(
-    zygote: Zygote, tmp_path: Path, lock: str
-) -> None:
-    """The thread is not there, and would never give it back."""
-    child = """
-            os._exit(len(epoch(loader, 0)) + len(epoch(loader, 0)))
-"""
-    code = f"""
-loader = measured(Loader())
-{HELD}
-for number, batch in enumerate(loader):
-    if number == 10:
-        if MODE:
-            thread = threading.Thread(target=hold, args=({lock},))
-            thread.start()
-            held.wait()
-        pid = os.fork()
-        if pid == 0:
-            {child}
-        print(os.waitpid(pid, 0)[1])
-        may_end.set()
-"""
-    check(zygote, code, tmp_path, "log")
 
 
 @pytest.mark.check

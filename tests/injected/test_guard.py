@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import gc
 import itertools
-import logging
 import signal
 import sys
 import threading
 import warnings
-from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
 
 import pytest
 
 import loadeval
-from loadeval import LoaderEvaluator, LoadevalWarning, read_run
+from loadeval import LoaderEvaluator, LoadevalWarning, Run, read_run
 from loadeval.core import recorder
-from loadeval.core.cuda import GpuIdleTimer
 from loadeval.core.loop import Serving
 from loadeval.core.recorder import OpenEpoch, Recorder
 from loadeval.errors import AskingTheLoader, Guard, is_of_a_signal
 from loadeval.evaluator import Measurement
 from loadeval.testing import FakeClock
-from tests.injected.reading import Asking, read_on
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from types import CodeType, FrameType
-
-    from typing_extensions import Self
-
-    from loadeval import Run
-    from tests.scripted import SerialLoader
+from tests.injected.reading import MODES, Asking, read_on
+from tests.scripted import SerialLoader
 
 ROOT = Path(loadeval.__file__).parent
 SOURCES = tuple(str(ROOT / part) for part in ("core", "adapter.py", "evaluator.py", "errors.py"))
@@ -57,8 +48,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "replay": {"mode": "replay", "num_cached_batches": 7},
     "replay later": {"mode": "replay", "num_cached_batches": 7, "replay_after": 20},
 }
-
-MODES = ("log", "alternate", "replay")
 
 
 class InjectedError(Exception):
@@ -131,7 +120,7 @@ class Injecting:
         if code is self._code and next(self._left) == 0:
             OURS["fail"]()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Any:
         Injecting.now = self
         return self
 
@@ -212,32 +201,9 @@ def numbers(epoch: Iterable[Any]) -> list[int]:
     return [batch[0] for batch in epoch]
 
 
-IN_EACH_MODE = pytest.mark.parametrize("mode", MODES)
-
-
 def fails() -> Any:
     """A context in which loadeval says that it has failed."""
     return pytest.warns(LoadevalWarning, match="nothing more is measured .InjectedError")
-
-
-@IN_EACH_MODE
-def test_a_failure_is_said_once_in_the_log_too(
-    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The traceback is there at level DEBUG."""
-    caplog.set_level(logging.DEBUG, "loadeval")
-    path = tmp_path / "run.jsonl"
-    evaluator = LoaderEvaluator(Loader(), mode, LENGTH, log_file=path)
-    monkeypatch.setattr(evaluator._measurement.recorder, "span_ended", fail)
-    with fails() as said:
-        for _ in range(2):
-            assert numbers(evaluator) == list(range(LENGTH))
-    evaluator.close()
-    assert len(said) == 1
-    run = read_run(path)
-    assert run.closed
-    assert [event.message for event in run.events] == [str(said[0].message)]
-    assert any(record.exc_info for record in caplog.records)
 
 
 def test_a_gap_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,36 +250,15 @@ def test_no_other_thread_writes_behind_a_gap(monkeypatch: pytest.MonkeyPatch) ->
     assert evaluator.recorded().batches == 0
 
 
-class Broken:
-    """Stands for CUDA events, one call of whose methods fails."""
-
-    def __init__(self, fails_at: int) -> None:
-        self.left = itertools.count(fails_at - 1, -1)
-
-    def __call__(self) -> Broken:
-        self.record()
-        return self
-
-    def record(self) -> None:
-        if next(self.left) == 0:
-            fail()
-
-
-@pytest.mark.parametrize("fails_at", range(1, 9))
-def test_events_of_the_device_that_fail_lose_no_batch(fails_at: int) -> None:
-    watched = GpuIdleTimer(0, Broken(fails_at), deque()).watched(iter(range(9)))
-    assert list(watched) == list(range(9))
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_what_ends_the_program_passes_through(error: type[BaseException]) -> None:
     with pytest.raises(error), Guard(fail):
         raise error
 
 
-@pytest.mark.parametrize(("where", "at"), [("loader", 2), ("loader", 30), ("copy", 3)])
+@pytest.mark.parametrize("at", [2, 30])
 def test_a_signal_while_batches_are_prefetched_loses_none(
-    where: str, at: int, serial: type[SerialLoader], monkeypatch: pytest.MonkeyPatch
+    at: int, serial: type[SerialLoader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What its handler raises comes at once."""
 
@@ -326,22 +271,18 @@ def test_a_signal_while_batches_are_prefetched_loses_none(
     loader = serial(range(LENGTH), [1_000_000] * LENGTH, clock)
     loader.prefetched = 2
 
-    def at_times(ask: Any) -> Any:
-        def asked(*args: object) -> Any:
+    def alarmed(batches: Any) -> Asking:
+        def asked() -> Any:
             if next(left) == 0:
                 signal.raise_signal(signal.SIGUSR2)
-            return ask(*args)
+            return next(epoch)
 
-        return asked
+        epoch = iter(batches)
+        return Asking(asked)
 
     evaluator = LoaderEvaluator(loader, "alternate", clock=clock)
     adapter: Any = evaluator._measurement.adapter
-    if where == "copy":
-        monkeypatch.setattr(adapter, "keep", at_times(adapter.keep))
-    else:
-        monkeypatch.setattr(
-            adapter, "epoch", lambda loader: Asking(at_times(iter(loader).__next__))
-        )
+    monkeypatch.setattr(adapter, "epoch", alarmed)
     try:
         served = read_on(iter(evaluator))
     finally:

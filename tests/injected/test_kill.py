@@ -6,20 +6,15 @@ import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from loadeval import read_run
-from tests.injected.zygote import kill
+from tests.injected.reading import IN_EACH_MODE, MODES
+from tests.injected.zygote import Zygote, kill
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.injected.zygote import Zygote
-
-MODES = ("log", "alternate", "replay")
 ENDLESS = """
 times = os.open("times", os.O_WRONLY | os.O_CREAT)
 loader = measured(Loader(10**6, 0.002))
@@ -65,7 +60,7 @@ def test_programs_that_are_killed(zygote: Zygote, tmp_path: Path) -> None:
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("mode", MODES)
+@IN_EACH_MODE
 def test_a_hundred_random_moments(zygote: Zygote, tmp_path: Path, mode: str) -> None:
     moment_s = partial(random.Random(mode).uniform, 0, LONGEST_S)
     check(zygote, tmp_path, [(mode, moment_s()) for _ in range(100)])

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from tests.injected.reading import IN_EACH_MODE, read
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 LENGTHS = [
     NotImplementedError("no length"),

@@ -8,8 +8,9 @@ import math
 import os
 import signal
 import sys
-import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +18,6 @@ import torch
 
 from loadeval import LoaderEvaluator, read_run
 from tests.injected.reading import IN_EACH_MODE, read, read_on
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 TRAINS = pytest.mark.parametrize("mode", ["log", "alternate"])
 LENGTH = 60
@@ -59,32 +56,6 @@ def test_a_loader_that_raises_and_goes_on(
     if not isinstance(error, KeyboardInterrupt):
         assert served.index(type(error)) >= place
     assert read_run(tmp_path / "run.jsonl").batches >= (place if mode == "log" else 0)
-
-
-@pytest.mark.parametrize("method", ["__iter__", "__next__"])
-@TRAINS
-def test_what_the_loader_raises_is_raised_once(mode: str, method: str) -> None:
-    """It is not asked again for us to see whether it does."""
-    calls: list[str] = []
-
-    class Loader:
-        def __iter__(self) -> Any:
-            return self._called("__iter__")
-
-        def __next__(self) -> Any:
-            return self._called("__next__")
-
-        def _called(self, name: str) -> Any:
-            calls.append(name)
-            if name == method:
-                raise RuntimeError(name)
-            return self
-
-    evaluator = LoaderEvaluator(Loader(), mode)
-    with pytest.raises(RuntimeError, match=method):
-        next(iter(evaluator))
-    assert calls.count(method) == 1
-    assert calls[0] == "__iter__"
 
 
 class Deadly(torch.utils.data.Dataset[int]):
@@ -266,34 +237,3 @@ def test_consumers_may_break_raise_and_keep(mode: str, tmp_path: Path) -> None:
     run = read_run(path)
     assert run.closed
     assert run.batches == 6 + 8 + 3 * LENGTH
-
-
-class Clock:
-    """A clock that is set by what `jump` returns, in place of what it would tell."""
-
-    def __init__(self, jump: Callable[[int], Any]) -> None:
-        self.jump = jump
-        self.calls = 0
-
-    def __call__(self) -> Any:
-        self.calls += 1
-        return self.jump(self.calls)
-
-
-def raises(_: int) -> int:
-    raise OSError("no clock")
-
-
-@IN_EACH_MODE
-def test_a_clock_that_fails_ends_no_training(mode: str) -> None:
-    """It fails at any of its readings."""
-    for fails_at in (10, 100, 333):
-        clock = Clock(lambda call, at=fails_at: raises(call) if call >= at else call)  # type: ignore[misc]
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            evaluator = LoaderEvaluator(range(LENGTH), mode, LENGTH, clock=clock)
-            served = [list(evaluator) for _ in range(3)]
-            evaluator.close()
-        assert served == [list(range(LENGTH))] * 3
-        assert len(said) == 1
-        assert "no clock" in str(said[0].message)

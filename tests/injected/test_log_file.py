@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from loadeval import LoaderEvaluator, LoadevalWarning, RunLogError, read_run
+from loadeval import LoaderEvaluator, LoadevalWarning, Run, RunLogError, read_run
 from loadeval.core import recorder, threads
 from loadeval.data import log as writer
 from loadeval.errors import warn
+from tests.injected.reading import IN_EACH_MODE
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from loadeval import Run
-    from tests.injected.zygote import Zygote
-
-MODES = ("log", "alternate", "replay")
 BATCHES = list(range(60))
 
 
@@ -78,7 +73,7 @@ def written(path: Path) -> Run:
     return read_run(path)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@IN_EACH_MODE
 def test_a_training_does_not_wait_for_a_file_that_stalls(
     tmp_path: Path, stalling: Callable[[], Stalling], mode: str
 ) -> None:
@@ -139,7 +134,7 @@ def append(path: Path) -> None:
         file.write("another rank's\n")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@IN_EACH_MODE
 @pytest.mark.parametrize("fault", [remove, cut_off, append])
 def test_a_file_that_is_lost_is_told_once(
     tmp_path: Path, fault: Callable[[Path], None], mode: str
@@ -224,35 +219,6 @@ def test_a_pipe_is_no_log(tmp_path: Path) -> None:
     os.close(file)
     with pytest.raises(RunLogError, match="cannot write the run log"):
         wrapped(BATCHES, tmp_path / "pipe", overwrite=True)
-
-
-def test_standard_output_is_no_log(zygote: Zygote, tmp_path: Path) -> None:
-    """Others still write there where a program has closed it: C code, and its children."""
-    code = """
-os.close(0), os.close(1), os.close(2)
-epoch(measured(Loader()))
-os.system("echo hello; echo error >&2")
-"""
-    ended = zygote.run(code, tmp_path / "log")
-    assert ended.code == 0
-    assert read_run(tmp_path / "log" / "run.jsonl").closed
-
-
-def test_without_threads_the_log_is_written_when_it_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The system may allow no more of them."""
-
-    def refused(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refused)
-    path = tmp_path / "run.jsonl"
-    evaluator = wrapped(BATCHES, path, "alternate")
-    assert sorted(evaluator) == BATCHES
-    evaluator.close()
-    run = read_run(path)
-    assert (run.closed, run.batches) == (True, 60)
 
 
 class Broken:

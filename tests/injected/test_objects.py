@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -16,9 +17,6 @@ import torch
 
 from loadeval import LoaderEvaluator
 from tests.injected.reading import IN_EACH_MODE, MODES, read
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 METHODS = (
     *("__getattr__", "__getattribute__", "__setattr__", "__len__", "__eq__", "__ne__", "__bool__"),
@@ -110,7 +108,6 @@ ODD: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("make", ODD.values(), ids=ODD)
 @IN_EACH_MODE
 def test_odd_objects_are_served(make: Callable[[], Any], mode: str, tmp_path: Path) -> None:
-    """Each with its class, in its place."""
     batches = [make() for _ in range(6)]
     outcome = read(batches, mode, tmp_path, num_cached_batches=6, change=type)
     assert outcome.epochs == [[type(batch) for batch in batches]]
@@ -143,11 +140,7 @@ WEIGHT = torch.ones(2, requires_grad=True)
 
 @pytest.mark.parametrize(
     "leaf",
-    [
-        WEIGHT,
-        torch.nn.Parameter(torch.ones(2), requires_grad=False),
-        torch.nn.Linear(2, 2),
-    ],
+    [WEIGHT, torch.nn.Parameter(torch.ones(2), requires_grad=False), torch.nn.Linear(2, 2)],
     ids=["requires gradients", "frozen parameter", "module"],
 )
 def test_what_is_trained_keeps_its_identity(leaf: Any) -> None:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from loadeval import LoaderEvaluator, read_run
 from loadeval.core import threads
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 MODES = ("log", "alternate")
 BATCHES = list(range(60))
@@ -80,7 +78,6 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
 def test_a_probe_that_hangs(
     tmp_path: Path, hanging: Callable[[], None], where: str, mode: str
 ) -> None:
-    """Epochs and close() end all the same."""
     path, probe = tmp_path / "run.jsonl", Probe(where, hanging)
     evaluator = LoaderEvaluator(
         lambda: slowly(BATCHES), mode, log_file=path, probes=[probe], probe_interval_s=0.001
@@ -116,7 +113,6 @@ def missing(path: Path) -> str:
 
 
 def test_a_probe_that_lies_is_not_read_again(tmp_path: Path) -> None:
-    """The log says why, and reads."""
     lie = {"it": {"level_bytes": 10**400}}
     path, probe = tmp_path / "run.jsonl", Probe("read 2", lambda: lie)
     evaluator = LoaderEvaluator(range(3), log_file=path, probes=[probe], probe_interval_s=1000)

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from loadeval import read_run
-from tests.injected.zygote import MODES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.injected.zygote import Zygote
+from tests.injected.zygote import MODES, Zygote
 
 ENDLESS = """
 loader = measured(Loader(10**6, 0.001))
@@ -120,10 +115,7 @@ def test_a_signal_that_ends_a_program(
 @pytest.mark.parametrize("mode", MODES[:2])
 @pytest.mark.parametrize(
     ("number", "handled"),
-    [
-        (signal.SIGINT, ""),
-        (signal.SIGTERM, "signal.signal(signal.SIGTERM, lambda *_: None)"),
-    ],
+    [(signal.SIGINT, ""), (signal.SIGTERM, "signal.signal(signal.SIGTERM, lambda *_: None)")],
 )
 def test_a_program_that_goes_on_after_signals(
     zygote: Zygote, tmp_path: Path, number: signal.Signals, handled: str, mode: str

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loadeval import LoaderEvaluator, read_run
 from tests.injected.reading import IN_EACH_MODE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 IN_TIME_S = 30
 LENGTH = 60
@@ -79,7 +75,6 @@ def expected(mode: str, length: int = LENGTH) -> list[int]:
 @pytest.mark.parametrize("threads", [2, 8])
 @IN_EACH_MODE
 def test_each_batch_is_served_once(mode: str, threads: int, annotate: Any, tmp_path: Path) -> None:
-    """It is so in several epochs, and the log tells of them."""
     for number in range(15):
         path = tmp_path / f"{number}.jsonl"
         length = (1, 3, LENGTH)[number % 3]
@@ -107,7 +102,6 @@ def test_threads_load_at_once(mode: str, tmp_path: Path) -> None:
 
 @IN_EACH_MODE
 def test_one_thread_after_another_is_measured(mode: str) -> None:
-    """A batch at a time: the whole epoch is in the run."""
     evaluator = LoaderEvaluator(Numbers(), mode, 3)
     epoch = iter(evaluator)
     served = []
@@ -119,13 +113,6 @@ def test_one_thread_after_another_is_measured(mode: str) -> None:
     run = evaluator.recorded()
     assert run.batches == LENGTH
     assert [end.cause for end in run.ends] == ["exhausted"]
-
-
-@IN_EACH_MODE
-def test_an_epoch_is_handed_to_threads_in_its_middle(mode: str) -> None:
-    epoch = iter(LoaderEvaluator(Numbers(), mode, 3))
-    first = [next(epoch) for _ in range(20)]
-    assert sorted(first + read_by(4, epoch)) == sorted(expected(mode))
 
 
 def test_a_generator_of_the_loaders_own_refuses_a_second_thread() -> None:
@@ -149,25 +136,3 @@ def test_a_generator_of_the_loaders_own_refuses_a_second_thread() -> None:
         may_go.set()
         assert first.result(IN_TIME_S) == 1
     assert list(epoch) == [2]
-
-
-def test_coroutines_take_turns() -> None:
-    """Each batch is served once, from one epoch or from one each."""
-    evaluator = LoaderEvaluator(Numbers(), probes=())
-
-    async def read(epoch: Iterator[int], into: list[int]) -> None:
-        for batch in epoch:
-            into.append(batch)
-            await asyncio.sleep(0)
-
-    async def read_together() -> tuple[list[int], list[list[int]]]:
-        epoch, shared = iter(evaluator), list[int]()
-        await asyncio.gather(*(read(epoch, shared) for _ in range(3)))
-        own: list[list[int]] = [[], []]
-        await asyncio.gather(*(read(iter(evaluator), into) for into in own))
-        return shared, own
-
-    shared, own = asyncio.run(read_together())
-    assert sorted(shared) == list(range(LENGTH))
-    assert own == [list(range(LENGTH))] * 2
-    assert evaluator.recorded().batches == 3 * LENGTH

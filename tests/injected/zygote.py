@@ -11,12 +11,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 ROOT = Path(__file__).parents[2]
 MODES = ("log", *(pytest.param(mode, marks=pytest.mark.check) for mode in ("alternate", "replay")))
@@ -53,8 +50,7 @@ import json, os, sys
 from loadeval import LoaderEvaluator
 from loadeval.probes import NAMES, probes_named
 from loadeval.data.environment import describe_environment
-import multiprocessing.pool, psutil, loadeval.evaluator, loadeval.cli.main
-import loadeval.report.report, loadeval.cli.run
+import multiprocessing.pool, psutil, loadeval.evaluator
 describe_environment(), probes_named(NAMES, threads=True)  # what takes time at first
 def main():
     for line in sys.stdin:
@@ -145,7 +141,7 @@ class Zygote:
             text=True,
         )
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Any:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from loadeval.data.lines import CodeSamples
 from loadeval.inside.code import awaits_threads, blockage, computing_threads
-from loadeval.inside.stages import stages
+from loadeval.inside.stages import Stages, stages
 from tests.builder import MS, looked_into, stage_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from loadeval.inside.stages import Stages
 
 LINE = "data.py:31 __getitem__"
 

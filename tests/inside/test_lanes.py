@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from loadeval.data.run import Run
 from loadeval.inside.lanes import Lanes, lanes, loaded, spans
 from tests.builder import MS, looked_into, stage_rows
-
-if TYPE_CHECKING:
-    from loadeval.data.run import Run
 
 
 def stretch_of(run: Run) -> Lanes:
@@ -18,7 +14,6 @@ def stretch_of(run: Run) -> Lanes:
 
 
 def test_the_last_of_the_longest_epochs_is_shown_whole() -> None:
-    """With the training steps of that time."""
     epochs = [
         stage_rows(10, count, epoch=epoch, step_ms=3, begin_ms=1000 * epoch)
         for epoch, count in enumerate((30, 30, 20))

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from loadeval.data.columns import Columns
-from loadeval.data.lines import OperatorTimes
+from loadeval.data.lines import Arm, OperatorTimes
+from loadeval.data.run import Run
 from loadeval.inside.operators import LockWait, Operators, Threads, operators, threads
 from tests.builder import MS, run_of, steps
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from loadeval.data.lines import Arm
-    from loadeval.data.run import Run
 
 SECOND = 1000 * MS
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from loadeval.data.columns import Columns
-from loadeval.data.lines import CodeSamples, Event, OperatorTimes, Prefetch
+from loadeval.data.lines import CodeSamples, Event, Mode, OperatorTimes, Prefetch
+from loadeval.data.run import Run
 from loadeval.inside.stages import CodeLine, Stages, stages, why_no_stages
 from tests.builder import MS, looked_into, run_of, stage_rows, steps
-
-if TYPE_CHECKING:
-    from loadeval.data.lines import Mode
-    from loadeval.data.run import Run
 
 
 def inside(run: Run) -> Stages:

@@ -5,23 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval import read_run
-from loadeval.data.folder import ProcessRecord, processes_in
+from loadeval import Run, read_run
+from loadeval.data.folder import LoaderRecord, ProcessRecord, processes_in
+from tests.launch.installing import uninstall
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from loadeval import Run
-    from loadeval.data.folder import LoaderRecord
-
-    Launch = Callable[..., "Launched"]
+Launch = Callable[..., "Launched"]
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
@@ -101,6 +96,12 @@ def launched(
     words = [*launch_command(folder, *options), *command]
     done = ran(tmp_path, *words, stdin=stdin, timeout_s=timeout_s)
     return Launched(done.returncode, done.stdout, done.stderr, folder)
+
+
+@pytest.fixture(autouse=True)
+def _uninstalled() -> Iterator[None]:
+    yield
+    uninstall()
 
 
 @pytest.fixture

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import loadeval
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from loadeval.launch.install import Installed
+from loadeval.launch.install import Installed
 
 _installed: list[Installed] = []
 

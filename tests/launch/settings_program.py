@@ -10,14 +10,12 @@ import json
 import random
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SAMPLES = 24
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import pytest
 
 from loadeval.estimate.cpus import cpus as cpus_of
-
-if TYPE_CHECKING:
-    from tests.launch.conftest import Launch
+from tests.launch.conftest import Launch
 
 PROGRAM = """
 import os, time

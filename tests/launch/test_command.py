@@ -13,18 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loadeval.data.folder import LoaderRecord, ProcessRecord, processes_in
+from loadeval.data.folder import processes_in
 from loadeval.launch import command
-from loadeval.launch.command import (
-    CannotStartError,
-    ServedBatches,
-    end_like,
-    name_of,
-    why_nothing,
-)
+from loadeval.launch.command import CannotStartError, end_like, name_of, why_nothing
 from loadeval.launch.folder import new_folder
 from loadeval.launch.settings import RunSettings
-from tests.runs.measured import record
 
 PYTHON = sys.executable
 SERVING = """
@@ -97,25 +90,6 @@ def test_a_process_that_is_not_the_commands_gets_no_signal(tmp_path: Path) -> No
         assert (ended.code, ended.was_stopped) == (11, True)
         foreign.communicate(b"\n")
     assert foreign.returncode == 0
-
-
-def test_one_rank_that_has_served_as_many_batches_is_enough(tmp_path: Path) -> None:
-    """A rank without a log has served none."""
-    enough = ServedBatches(tmp_path, 20)
-    ranks = [
-        ProcessRecord(
-            f"rank{rank}",
-            rank,
-            1,
-            False,
-            (LoaderRecord(f"rank{rank}.jsonl", "training", True, 1, 0),),
-        )
-        for rank in range(2)
-    ]
-    assert not enough(ranks)
-    record(tmp_path / "rank1.jsonl", batches=20)
-    assert not enough(ranks[:1])
-    assert enough(ranks)
 
 
 @pytest.mark.parametrize(("is_there", "code"), [(False, 127), (True, 126)])

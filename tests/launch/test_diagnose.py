@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from loadeval import LoaderEvaluator
 from loadeval.cli.diagnose import LONGEST_S, LOOK_EVERY_S, Enough
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.lines import Event, encode
-from loadeval.testing import FakeClock, ScriptedLoader
 from tests.launch.conftest import ran
 from tests.runs.given import MS
 from tests.runs.measured import record
@@ -62,20 +60,6 @@ def test_two_minutes_are_enough(tmp_path: Path) -> None:
     assert enough(TRAINING)
 
 
-def test_once_it_is_enough_no_pair_begins() -> None:
-    """The program goes on with the loader's own batches."""
-    clock = FakeClock()
-    loader = ScriptedLoader(range(400), [MS] * 400, clock)
-    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock)
-    for number, _ in enumerate(evaluator):
-        clock.advance(MS)
-        if number == 100:
-            evaluator._measurement.end_soon()  # what the session does on the mark
-            began = set(evaluator.recorded().steps.pair.tolist())
-    assert set(evaluator.recorded().steps.pair.tolist()) <= {*began, max(began) + 1}
-    assert loader.asked == 400
-
-
 @pytest.mark.check
 def test_a_program_is_ended_once_enough_was_measured(tmp_path: Path) -> None:
     """The screen is on stderr, and the exit code is 0."""
@@ -83,19 +67,6 @@ def test_a_program_is_ended_once_enough_was_measured(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "loadeval: ending the program here, as Ctrl-C does\n" in done.stderr
     assert "ighly input-bound: training would be " in done.stderr
-
-
-@pytest.mark.check
-def test_a_program_that_is_ended_shows_no_traceback(tmp_path: Path) -> None:
-    """That of a Ctrl-C, for which it has no handler."""
-    code = (
-        "import torch, itertools\nfrom torch.utils.data import DataLoader\n"
-        "for _ in itertools.count():\n  for _ in DataLoader(range(100)): pass"
-    )
-    done = ran(tmp_path, "diagnose", "--batches", 40, "--", "python", "-c", code)
-    assert done.returncode == 0, done.stderr
-    assert "loadeval: ending the program here, as Ctrl-C does\n" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.check

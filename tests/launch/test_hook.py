@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import shutil
 import sys
 from collections import deque
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from loadeval import LoadevalWarning, read_run
+from loadeval import read_run
 from loadeval.adapter import PLACES, made_at
 from loadeval.launch import hook, loadeval_inject
 from loadeval.launch.hook import note_made
 from loadeval.launch.loadeval_inject import Finder
 from tests.launch.installing import install, uninstall
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 INJECT = Path(loadeval_inject.__file__).with_name("inject")
 ITERABLE = "loadeval:IterableAdapter"
@@ -104,23 +101,6 @@ def test_a_module_in_a_package_is_patched_once_that_is_there(tmp_path: Path) -> 
     assert seen == ["ours_package.loaders"]
     loaders("ours_package.more")
     assert seen == ["ours_package.loaders", "ours_package.more"]
-
-
-def test_modules_are_patched_in_turn(package: str, tmp_path: Path) -> None:
-    """One that patching another imports waits: one module may have the adapters of both."""
-    (tmp_path / "ours_second.py").write_text("")
-    importlib.invalidate_caches()
-    seen: list[str] = []
-
-    def patch(name: str, _: str | None) -> list[str]:
-        if name == package:
-            importlib.import_module("ours_second")
-        seen.append(name)
-        return []
-
-    sys.meta_path.insert(0, Finder({package: ITERABLE, "ours_second": ITERABLE}, patch))
-    loaders(package)
-    assert seen == [package, "ours_second"]
 
 
 def test_a_failure_to_patch_is_one_line(
@@ -227,40 +207,6 @@ def test_loaders_of_a_registered_module_are_measured(
     assert [read_run(log).batches for log in folder.glob("*.jsonl")] == [3] * 4
     assert module.deque is deque
     assert list(module.Own()) == [1, 2, 3]
-
-
-def test_a_file_that_cannot_be_written_is_told_once(
-    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is measured stays."""
-    monkeypatch.setattr("loadeval.launch.settings.registered", lambda: {package: POINT})
-    module = loaders(package)
-    folder = install(output=tmp_path / "logs")
-
-    def full(*_: Any) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr("loadeval.data.folder.ProcessRecord.save", full)
-    with pytest.warns(LoadevalWarning, match=r"rank0.json, which .* \(no space left\)") as said:
-        assert list(module.Loader()) == [1, 2, 3]
-        uninstall()
-    assert len(said) == 1
-    assert read_run(folder / "rank0.jsonl").batches == 3
-
-
-def test_a_folder_that_is_gone_is_told_once(
-    package: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The loaders are iterated unmeasured."""
-    monkeypatch.setattr("loadeval.launch.settings.registered", lambda: {package: POINT})
-    module = loaders(package)
-    shutil.rmtree(install(output=tmp_path / "logs"))
-    for _ in range(2):
-        assert list(module.Loader()) == [1, 2, 3]
-    assert capsys.readouterr().err.count("not measured") == 1
 
 
 def test_a_python_of_long_ago_starts_as_without_us(monkeypatch: pytest.MonkeyPatch) -> None:

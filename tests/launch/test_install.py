@@ -8,17 +8,13 @@ import json
 import multiprocessing
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
-from torch.utils.data import (
-    DataLoader,
-    IterableDataset,
-    RandomSampler,
-    TensorDataset,
-)
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import loadeval
@@ -26,10 +22,8 @@ from loadeval import LoaderEvaluator, UsageError, read_run
 from loadeval.data.folder import processes_in
 from loadeval.launch import hook
 from tests.launch.installing import install, uninstall
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from tests.launch.test_one_loader import numbers
+from tests.launch.test_roles import train
 
 installed = pytest.mark.usefixtures("folder")
 MAKES = DataLoader.__init__
@@ -41,18 +35,8 @@ def _folder(tmp_path: Path) -> Path:
     return install(output=tmp_path / "logs")
 
 
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
-    yield
-    uninstall()
-
-
 def dataset(samples: int = 20) -> TensorDataset:
     return TensorDataset(torch.arange(float(samples)))
-
-
-def numbers(batches: Any) -> list[float]:
-    return [float(value) for (batch,) in batches for value in batch]
 
 
 def counted(folder: Path) -> dict[str, int]:
@@ -75,7 +59,6 @@ class Own(DataLoader[Any]):
 @pytest.mark.filterwarnings("ignore:.set_vital. is deprecated:UserWarning")  # torchdata, of torch
 @pytest.mark.parametrize("make", [DataLoader, StatefulDataLoader, lambda _: Own()])
 def test_the_line_that_makes_a_loader_is_recorded(make: Any, folder: Path) -> None:
-    """It is the innermost one of the program."""
     loader, here = make(dataset()), sys._getframe().f_lineno
     numbers(loader)
     uninstall()
@@ -92,30 +75,6 @@ def test_what_a_constructor_raises_is_the_programs() -> None:
     with pytest.raises(ValueError, match="num_workers"):
         DataLoader(dataset(), num_workers=-1)
     assert inspect.signature(DataLoader.__init__) == inspect.signature(MAKES)
-
-
-def roles(folder: Path) -> dict[str, str]:
-    uninstall()
-    (process,) = processes_in(folder)
-    return {loader.log: loader.role for loader in process.loaders}
-
-
-def train(loader: Any) -> None:
-    model = nn.Linear(1, 1)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    for (batch,) in loader:
-        model(batch[:, None]).sum().backward()
-        optimiser.step()
-
-
-def test_optimizer_steps_tell_training_from_others(folder: Path) -> None:
-    """Whatever is read first with gradients on."""
-    numbers(DataLoader(dataset(8), 4))
-    train(DataLoader(dataset(), 4))
-    assert roles(folder) == {"rank0.jsonl": "other", "rank0-2.jsonl": "training"}
-    (process,) = processes_in(folder)
-    assert process.main is not None
-    assert process.main.log == "rank0-2.jsonl"
 
 
 def test_a_loader_made_anew_each_epoch_goes_on(folder: Path) -> None:
@@ -259,16 +218,6 @@ def test_the_error_of_a_beginning_is_the_programs(capsys: pytest.CaptureFixture[
     with pytest.raises(KeyError, match="no data"):
         iter(Unready(dataset()))
     assert "loadeval" not in capsys.readouterr().err
-
-
-@installed
-def test_our_failure_changes_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The log cannot be written: one line on stderr, and all batches."""
-    monkeypatch.setattr("loadeval.launch.session.LoaderEvaluator", None)
-    assert numbers(DataLoader(dataset(), 4)) == list(range(20))
-    assert "loadeval: not measured (TypeError" in capsys.readouterr().err
 
 
 def test_a_loader_that_is_measured_already_is_left_to_that(folder: Path) -> None:

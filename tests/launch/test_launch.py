@@ -8,14 +8,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.launch.conftest import PROGRAM, environment, launch_command, ran
-
-if TYPE_CHECKING:
-    from tests.launch.conftest import Launch
+from tests.launch.conftest import PROGRAM, Launch, environment, launch_command, ran
 
 pytestmark = pytest.mark.check  # each starts Python and imports torch
 
@@ -66,7 +62,6 @@ def tool(name: str) -> str:
     ],
 )
 def test_its_loaders_are_measured(command: list[str], launch: Launch, tmp_path: Path) -> None:
-    """Training and validation apart, in one process, and with the same losses as without us."""
     done = launch(command)
     assert done.code == 0, done.err
     assert done.batches == TRAINED, done.err
@@ -101,19 +96,7 @@ def test_a_python_that_cannot_be_measured_is_told(launch: Launch) -> None:
     assert not done.folder.exists()
 
 
-def test_a_program_without_a_loader_is_told(launch: Launch) -> None:
-    """Such as nanoGPT: it draws its batches by itself."""
-    code = (
-        "import torch\nfrom torch.utils.data import DataLoader\ndata = torch.randn(100, 4)\n"
-        "for _ in range(3):\n  data[torch.randint(100, (8,))]"
-    )
-    done = launch([PYTHON, "-c", code])
-    assert done.code == 0
-    assert "no data loader that loadeval knows served a batch" in done.err
-
-
 def test_a_loader_that_cannot_be_measured_is_told(launch: Launch, tmp_path: Path) -> None:
-    """The program goes on, with the same result."""
     code = "import loadeval, sys; sys.modules['loadeval.launch.session'] = None\n"
     command = [PYTHON, "-c", f"{code}from tests.launch.program import main; main()"]
     done = launch(command)
@@ -123,7 +106,6 @@ def test_a_loader_that_cannot_be_measured_is_told(launch: Launch, tmp_path: Path
 
 
 def test_a_setting_that_the_loader_does_not_take_ends_the_program(launch: Launch) -> None:
-    """By an error that names it; no folder is left."""
     done = launch([PYTHON, str(PROGRAM)], "--set", "num_threads=2")
     *_, last = done.err.splitlines()
     assert "UsageError: this DataLoader has no num_threads that can be changed" in last
@@ -197,7 +179,6 @@ def test_stdin_and_arguments_are_its_own(launch: Launch) -> None:
 
 
 def test_two_programs_of_one_command(launch: Launch) -> None:
-    """Each has logs of its own, and is told."""
     done = launch(["sh", "-c", f"{PYTHON} {PROGRAM} && {PYTHON} {PROGRAM}"])
     assert done.batches == {
         **TRAINED,
@@ -226,14 +207,6 @@ def test_recording_ends_after_so_many_batches(launch: Launch) -> None:
     run = done.run()
     assert (run.batches, run.closed, run.ends[-1].cause) == (100, True, "unmeasured")
     assert "rank0.jsonl training 100 1 " in " ".join(done.err.split())
-
-
-def test_a_program_can_be_ended_early(launch: Launch) -> None:
-    """Ctrl-C does the same: it ends by itself, and that counts as success."""
-    done = launch([PYTHON, ENDLESS, ALL, "1"], "--stop-after", "50")
-    assert done.code == 0, done.err
-    assert done.out.startswith("stopped ")
-    assert done.run().batches >= 50
 
 
 def test_ranks_can_be_ended_early(launch: Launch) -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.launch.conftest import Launch
 from tests.launch.loaders import LOADERS
-
-if TYPE_CHECKING:
-    from tests.launch.conftest import Launch
 
 pytestmark = pytest.mark.check  # each starts Python and imports a library
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,10 +20,6 @@ from torch.utils.data import (
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from loadeval import LoaderEvaluator, UsageError, install, read_run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 PLAIN = DataLoader.__iter__
 
@@ -147,19 +143,6 @@ def test_the_patch_of_another_tool_is_kept() -> None:
         DataLoader.__iter__ = PLAIN  # type: ignore[method-assign]  # as it was
 
 
-@pytest.mark.check
-def test_the_interpreters_exit_completes_the_log(tmp_path: Path) -> None:
-    script = """
-from torch.utils.data import DataLoader
-from loadeval import install
-loader = DataLoader(list(range(20)), 4)
-install(loader, log_file="run.jsonl")
-list(loader)
-"""
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
-    assert is_complete(tmp_path / "run.jsonl")
-
-
 def test_a_loader_is_measured_without_what_install_returns(tmp_path: Path) -> None:
     """One built from it is too, when it is gone itself; without both, it ends."""
     own = loader()
@@ -183,15 +166,6 @@ def test_installing_again_ends_the_earlier_measurement(tmp_path: Path) -> None:
         assert is_complete(tmp_path / "run.jsonl")
         list(own)
     assert [earlier.recorded().batches, again.recorded().batches] == [5, 5]
-
-
-def test_a_later_log_of_the_same_name_gets_a_number(tmp_path: Path) -> None:
-    """Trainer builds a loader for each train()."""
-    for overwrite in (False, False, True):
-        own = loader()
-        with install(own, log_file=tmp_path / "run.jsonl", overwrite=overwrite):
-            list(own)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-1.jsonl", "run.jsonl"]
 
 
 class Doubling(DataLoader[Any]):
@@ -227,11 +201,3 @@ def test_what_cannot_be_measured_in_place_is_refused() -> None:
     for other in ([1, 2], loader().dataset, LoaderEvaluator(loader())):
         with pytest.raises(UsageError, match=r"a torch DataLoader; wrap other loaders with Load"):
             install(other)
-
-
-def test_a_prepared_loader_is_measured_below_what_accelerate_does() -> None:
-    own = loader()
-    prepared = type("Prepared", (), {"base_dataloader": own})()
-    with install(prepared) as installed:
-        assert numbers(own) == list(range(20))
-        assert len(installed.recorded().steps) == 5

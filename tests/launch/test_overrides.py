@@ -5,35 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-import torch
-from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import UsageError, read_run
-from loadeval.launch.command import why_nothing
 from loadeval.launch.settings import RunSettings, check, settings_in
-from tests.launch.conftest import ran
+from tests.launch.conftest import Launch, ran
 from tests.launch.installing import install, uninstall
-from tests.launch.test_roles import evaluate, evaluate_by_batch, train
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.launch.conftest import Launch
+from tests.launch.test_roles import evaluate, made, train
 
 SETTINGS_PROGRAM = Path(__file__).with_name("settings_program.py")
-
-
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
-    yield
-    uninstall()
-
-
-def made(samples: int = 12, **options: Any) -> DataLoader[Any]:
-    return DataLoader(TensorDataset(torch.arange(float(samples))), 4, **options)
 
 
 def noted(folder: Path) -> dict[str, Any]:
@@ -46,7 +28,7 @@ def test_each_role_has_its_settings(tmp_path: Path) -> None:
     """Before the first epoch in it, and the logs have them."""
     settings = {"pin_memory": False, "timeout": 0, "validation.pin_memory": False}
     folder = install(output=tmp_path / "logs", settings=settings)
-    training, held = made(timeout=9, num_workers=1), made(8, timeout=9, num_workers=1)
+    training, held = made(12, timeout=9, num_workers=1), made(8, timeout=9, num_workers=1)
     assert len(train(training)) == 12
     evaluate(held)
     assert (training.timeout, held.timeout) == (0, 9)
@@ -60,45 +42,12 @@ def test_a_loader_that_trains_keeps_its_settings(tmp_path: Path) -> None:
     """It is evaluated with them; one that was evaluated first gets them when it trains."""
     settings = {"timeout": 3, "validation.timeout": 4}
     install(output=tmp_path / "logs", settings=settings)
-    loader = made(num_workers=1, timeout=2)
+    loader = made(12, num_workers=1, timeout=2)
     seen = [loader.timeout]
     for epoch in (evaluate, train, evaluate, train):
         epoch(loader)
         seen.append(loader.timeout)
     assert seen == [2, 4, 3, 3, 3]
-
-
-def test_an_evaluation_is_known_by_its_function(tmp_path: Path) -> None:
-    """That of transformers' Trainer asks for its iterator with gradients on."""
-    folder = install(output=tmp_path / "logs", settings={"timeout": 3})
-    trainer: dict[str, Any] = {"__name__": "transformers.trainer", "evaluate": evaluate_by_batch}
-    exec("def evaluation_loop(loader):\n    evaluate(loader)", trainer)
-    train(made(num_workers=1))
-    trainer["evaluation_loop"](made(8, num_workers=1))
-    assert noted(folder) == {"rank0.jsonl": {"timeout": 3}, "rank0-validation.jsonl": None}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_threads": 2}, "this DataLoader has no num_threads that can be changed"),
-        (
-            {"prefetch_factor": 4},
-            "DataLoader does not take prefetch_factor=4: prefetch_factor option could only be",
-        ),
-    ],
-)
-def test_what_a_loader_does_not_take(
-    settings: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    """It raises before the first batch, and again if the program goes on."""
-    folder = install(output=tmp_path / "logs", settings=settings)
-    loader = made()
-    for _ in range(2):
-        with pytest.raises(UsageError, match=message):
-            iter(loader)
-    assert noted(folder) == {}
-    assert message in why_nothing(folder, 1)
 
 
 def test_settings_are_written_as_in_python() -> None:
@@ -145,7 +94,6 @@ def test_an_unknown_tracker_is_refused() -> None:
 
 
 def test_the_processes_are_told_all_settings() -> None:
-    """By their environment."""
     settings = RunSettings("logs", "alternate", 9, settings={"num_workers": 4}, track="mlflow")
     assert RunSettings.from_environment(settings.environment()) == settings
 

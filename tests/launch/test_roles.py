@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from loadeval import read_run
-from loadeval.data.folder import processes_in
+from loadeval import Run, read_run
+from loadeval.data.folder import LoaderRecord, processes_in
 from tests.launch.installing import install, uninstall
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from loadeval import Run
-    from loadeval.data.folder import LoaderRecord
 
 SAMPLES, BATCH = 200, 4
 BATCHES = SAMPLES // BATCH
-
-
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
-    yield
-    uninstall()
 
 
 @pytest.fixture(name="folder", params=["log", "alternate"])

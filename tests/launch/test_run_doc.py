@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -12,10 +12,7 @@ from typer.testing import CliRunner
 import loadeval
 from loadeval.cli.main import app
 from tests.launch.conftest import ROOT, ran
-from tests.launch.installing import install, uninstall
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.launch.installing import install
 
 PAGE = (ROOT / "docs" / "run.md").read_text(encoding="utf-8")
 (FIRST, *_) = re.findall(r"^\$ (.*)$", PAGE, re.MULTILINE)
@@ -51,18 +48,14 @@ def test_the_command_with_other_settings_has_them(tmp_path: Path) -> None:
 def test_the_errors_are_those_that_it_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That of the command, and that of a loader."""
     monkeypatch.chdir(tmp_path)
     of_command, of_loader = re.findall(r"^ +\S*(Error: .*)$", PAGE, re.MULTILINE)
     refused = CliRunner().invoke(app, ["run", "--set", "batch_size=64", "--", "python"])
     assert (refused.exit_code, refused.stderr.strip()) == (1, of_command)
     install(settings={"prefetch_factor": 4})
-    try:
-        with pytest.raises(loadeval.UsageError) as caught:
-            exec(TRAIN, {})
-        assert f"Error: {caught.value}" == of_loader
-    finally:
-        uninstall()
+    with pytest.raises(loadeval.UsageError) as caught:
+        exec(TRAIN, {})
+    assert f"Error: {caught.value}" == of_loader
 
 
 def test_a_notebook_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

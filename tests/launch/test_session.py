@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -12,14 +14,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import LoadevalWarning, UsageError, install, read_run
 from loadeval.launch import hook
-from loadeval.launch.command import why_nothing
 from loadeval.launch.loadeval_inject import ENDED_MARK
 from loadeval.launch.session import Session
 from loadeval.launch.settings import RunSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)
@@ -111,14 +108,6 @@ def test_the_programs_own_excepthook_stays(tmp_path: Path, monkeypatch: pytest.M
     session.epoch(loader(), lambda: iter(()))
     assert sys.excepthook is own
     session.close()
-
-
-def test_a_setting_that_a_loader_does_not_take_is_told_to_the_command(tmp_path: Path) -> None:
-    session = Session(RunSettings(str(tmp_path), settings={"num_threads": 2}), of_command=True)
-    message = "this DataLoader has no num_threads that can be changed"
-    with pytest.raises(UsageError, match=message):
-        session.epoch(loader(), lambda: iter(()))
-    assert why_nothing(tmp_path, 1).startswith(f"Nothing was measured: {message}")
 
 
 def test_a_process_of_loadeval_run_is_not_installed(session: Session) -> None:

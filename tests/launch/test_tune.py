@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.cli.commands import runner
 from tests.launch.conftest import PROGRAM, ran
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 run = runner("tune")
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from loadeval.data.columns import Columns
+from loadeval.data.run import Run
 from loadeval.launch.ended import SHARED_MEMORY, note, open_files, unpicklable
 from loadeval.launch.why_ended import why_ended
 from tests.builder import logged
 from tests.runs.tables import replace
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from loadeval.data.run import Run
 
 WORKER = "DataLoader worker (pid 123) is killed by signal: "
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from multiprocessing import forkserver, resource_tracker
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 OBEY = """
 import os, subprocess, sys
@@ -80,8 +78,11 @@ class Child:
             process.kill()
 
 
+MakeChild = Callable[[], Child]
+
+
 @pytest.fixture
-def make_child() -> Iterator[Callable[[], Child]]:
+def make_child() -> Iterator[MakeChild]:
     """Makes children, which end with the test at the latest."""
     children: list[Child] = []
 

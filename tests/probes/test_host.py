@@ -6,7 +6,8 @@ import math
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from torch.utils.data import DataLoader
@@ -14,11 +15,7 @@ from torch.utils.data import DataLoader
 from loadeval import LoaderEvaluator
 from loadeval.probes.host import RATES, HostProbe, RateLimit, cpus_allowed, rates
 from loadeval.probes.processes import Usage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.probes.conftest import Child
+from tests.probes.conftest import MakeChild
 
 MEGABYTE = 2**20
 
@@ -43,7 +40,7 @@ def test_a_first_reading_has_no_rates() -> None:
     assert "cpu_cores" not in readings["machine"]
 
 
-def test_the_cpu_of_a_worker(make_child: Callable[[], Child]) -> None:
+def test_the_cpu_of_a_worker(make_child: MakeChild) -> None:
     probe = opened()
     make_child().tell("burn")
     probe.read()
@@ -51,11 +48,7 @@ def test_the_cpu_of_a_worker(make_child: Callable[[], Child]) -> None:
     assert until(lambda: probe.read().get("machine", {}).get("cpu_cores"))
 
 
-def test_without_children_there_are_no_workers() -> None:
-    assert "workers" not in opened().read()
-
-
-def test_memory_of_workers(make_child: Callable[[], Child]) -> None:
+def test_memory_of_workers(make_child: MakeChild) -> None:
     child = make_child()
     before = opened().read()["workers"]
     child.ask(f"hold {64 * MEGABYTE}")
@@ -65,7 +58,7 @@ def test_memory_of_workers(make_child: Callable[[], Child]) -> None:
     assert (after["pss_file_bytes"] or 0) - (before["pss_file_bytes"] or 0) < 30 * MEGABYTE
 
 
-def test_the_cpus_of_a_worker(make_child: Callable[[], Child]) -> None:
+def test_the_cpus_of_a_worker(make_child: MakeChild) -> None:
     """Those that it may run on, and those that training shares."""
     child = make_child()
     cpu = max(os.sched_getaffinity(0))
@@ -84,7 +77,7 @@ def _where_busy(probe: HostProbe) -> Any:
     return readings if readings["workers"].get("allowed_cpus") == 1 else None
 
 
-def test_a_process_that_does_nothing_is_no_worker_to_ask(make_child: Callable[[], Child]) -> None:
+def test_a_process_that_does_nothing_is_no_worker_to_ask(make_child: MakeChild) -> None:
     """Python's resource tracker may use all CPUs, and loads nothing."""
     make_child()
     child = make_child()

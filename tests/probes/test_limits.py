@@ -67,7 +67,6 @@ def test_the_cpus_that_a_group_allows(
     ids=["version 2", "version 1", "no files"],
 )
 def test_no_quota(tmp_path: Path, files: dict[str, str]) -> None:
-    """No limit is None, not a number of CPUs."""
     write(tmp_path / "sys/fs/cgroup", **files)
     assert quota(root=in_group(tmp_path, "/")) is None
 

@@ -7,22 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loadeval.probes import looks
 from loadeval.probes.looks import SHARED, look_at, thread_at
 from loadeval.probes.stacks import NOT_PERMITTED, StacksError, py_spy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.probes.conftest import Child
-
-NOBODY = 2**22 + 1
+from tests.probes.conftest import MakeChild
 
 
 def is_installed() -> bool:
@@ -83,7 +78,6 @@ def test_what_it_waits_in_with_its_variables_and_connections() -> None:
 
 
 def test_the_path_that_it_opens(tmp_path: Path) -> None:
-    """It is in the memory of the process."""
     path = tmp_path / "named pipe"
     os.mkfifo(path)
     with waiting(f"open({str(path)!r})") as pid:
@@ -115,16 +109,6 @@ def test_a_process_that_was_stopped_is_read_too() -> None:
     assert look.training.stacks is not None
 
 
-def test_what_is_below_it(make_child: Callable[[], Child]) -> None:
-    """Without helpers of multiprocessing's, which load nothing."""
-    child = make_child()
-    grandchild = int(child.ask("bear"))
-    look = look_at(child.pid)
-    assert look is not None
-    assert [process.pid for process in look.others] == [grandchild]
-    assert look_at(NOBODY) is None
-
-
 def test_a_child_that_was_killed_and_not_asked_about() -> None:
     """Its signal is known as long as its parent has not."""
     with waiting("p = os.fork() or os.kill(os.getpid(), 9); client.recv(1)") as pid:
@@ -145,7 +129,7 @@ def test_stacks_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (training.stacks, training.problem) == (None, NOT_PERMITTED)
 
 
-def test_a_thread_that_runs_is_in_no_call_and_uses_cpu(make_child: Callable[[], Child]) -> None:
+def test_a_thread_that_runs_is_in_no_call_and_uses_cpu(make_child: MakeChild) -> None:
     child = make_child()
     child.tell("burn")
     deadline_s = time.monotonic() + 10

@@ -9,42 +9,36 @@ from typing import NamedTuple
 import pytest
 
 from loadeval.probes.host import MachineLoad
+from tests.probes.test_limits import in_group, write
 
 
-def write(root: Path, path: str, text: str) -> None:
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    (root / path).write_text(text)
-
-
-def in_group(root: Path, **files: str) -> Path:
-    """A machine whose process is in a group with these files; a double underscore is a dot."""
-    write(root, "proc/self/cgroup", "0::/\n")
-    for name, text in files.items():
-        write(root, f"sys/fs/cgroup/{name.replace('__', '.')}", text)
-    return root
+def with_group(root: Path, **files: str) -> Path:
+    """A machine whose process is in a group with these files."""
+    write(root / "sys/fs/cgroup", **files)
+    return in_group(root, "/")
 
 
 def test_the_share_of_periods_that_were_throttled(tmp_path: Path) -> None:
     """Those since the reading before; not known where there was none in between."""
     stat = "nr_periods 100\nnr_throttled 10\n"
-    load = MachineLoad(in_group(tmp_path, cpu__max="100000 100000\n", cpu__stat=stat))
+    load = MachineLoad(with_group(tmp_path, cpu__max="100000 100000\n", cpu__stat=stat))
     assert "cgroup_throttled_share" not in load.read()
     assert "cgroup_throttled_share" not in load.read()
-    in_group(tmp_path, cpu__stat="nr_periods 120\nnr_throttled 15\n")
+    with_group(tmp_path, cpu__stat="nr_periods 120\nnr_throttled 15\n")
     assert load.read()["cgroup_throttled_share"] == 0.25
 
 
 def test_the_memory_that_a_group_leaves(tmp_path: Path) -> None:
     """Its limit and what is left of it, where the machine has more."""
     files = {"memory__max": "1000000\n", "memory__current": "400000\n", "memory__stat": ""}
-    load = MachineLoad(in_group(tmp_path, **files)).read()
+    load = MachineLoad(with_group(tmp_path, **files)).read()
     assert load["memory_limit_bytes"] == 1_000_000
     assert load["memory_available_bytes"] == 600_000
 
 
 def test_a_limit_beyond_the_machine(tmp_path: Path) -> None:
     """The memory of the machine is the limit then."""
-    load = MachineLoad(in_group(tmp_path, memory__max=f"{2**59}\n", memory__current="0\n")).read()
+    load = MachineLoad(with_group(tmp_path, memory__max=f"{2**59}\n", memory__current="0\n")).read()
     assert load["memory_limit_bytes"] == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -57,7 +51,6 @@ class Times(NamedTuple):
 
 
 def test_stolen_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What other virtual machines take."""
     counted = [Times(5.0, 5.0, 1.0), Times(5.0, 5.0, 2.0)]
     monkeypatch.setattr("psutil.cpu_times", lambda: counted.pop(0))
     load = MachineLoad()
@@ -73,6 +66,6 @@ def test_bytes_received(tmp_path: Path) -> None:
     assert "received_bytes_per_s" not in MachineLoad(tmp_path).read()
     load = MachineLoad(tmp_path)
     for lo, eth in ((5, 100), (6, 300)):
-        write(tmp_path, "proc/net/dev", f"{head}    lo: {lo} 1 {lo} 1\n  eth0: {eth} 9 7 7\n")
+        write(tmp_path / "proc/net", dev=f"{head}    lo: {lo} 1 {lo} 1\n  eth0: {eth} 9 7 7\n")
         read = load.read().get("received_bytes_per_s")
     assert (read or 0) > 0

@@ -6,18 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 import pytest
 
 from loadeval.probes.processes import Family, Usage, command_of, usage_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.probes.conftest import Child
+from tests.probes.conftest import MakeChild
 
 MEGABYTE = 2**20
 HIGHEST_PID = 2**22
@@ -35,8 +30,7 @@ def seen(family: Family) -> dict[int, Usage]:
     return family.usages()
 
 
-def test_children_are_found_when_they_come(family: Family, make_child: Callable[[], Child]) -> None:
-    """One by one, and not before."""
+def test_children_are_found_when_they_come(family: Family, make_child: MakeChild) -> None:
     assert not seen(family)
     first = make_child()
     assert list(seen(family)) == [first.pid]
@@ -44,9 +38,7 @@ def test_children_are_found_when_they_come(family: Family, make_child: Callable[
     assert set(seen(family)) == {first.pid, second.pid}
 
 
-def test_children_are_forgotten_when_they_end(
-    family: Family, make_child: Callable[[], Child]
-) -> None:
+def test_children_are_forgotten_when_they_end(family: Family, make_child: MakeChild) -> None:
     child, killed = make_child(), make_child()
     assert set(seen(family)) == {child.pid, killed.pid}
     child.end()
@@ -55,7 +47,7 @@ def test_children_are_forgotten_when_they_end(
     assert not seen(family)
 
 
-def test_grandchildren_belong(family: Family, make_child: Callable[[], Child]) -> None:
+def test_grandchildren_belong(family: Family, make_child: MakeChild) -> None:
     """Workers may have processes of their own, which get another parent when the worker ends."""
     child = make_child()
     grandchild = int(child.ask("bear"))
@@ -91,7 +83,7 @@ def test_helpers_of_multiprocessing_are_no_workers(tmp_path: Path) -> None:
     assert done.stdout.split() == ["3", "True"]
 
 
-def test_bytes_that_were_read(make_child: Callable[[], Child], tmp_path: Path) -> None:
+def test_bytes_that_were_read(make_child: MakeChild, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(4 * MEGABYTE))
     child = make_child()
@@ -105,8 +97,7 @@ def test_bytes_that_were_read(make_child: Callable[[], Child], tmp_path: Path) -
     )
 
 
-def test_what_psutil_tells_too_is_the_same(make_child: Callable[[], Child]) -> None:
-    """Parent, command and CPU time."""
+def test_what_psutil_tells_too_is_the_same(make_child: MakeChild) -> None:
     child = make_child()
     os.kill(child.pid, signal.SIGSTOP)  # so that nothing changes between the two
     os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import textwrap
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,10 +24,6 @@ from loadeval.probes.stacks import (
     dump,
     py_spy,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 WAITING = textwrap.dedent(
     """
@@ -69,7 +66,6 @@ def problem_of(read: Callable[[], object]) -> str:
 
 
 def test_a_dump_has_functions_and_lines_of_each_thread(program: int) -> None:
-    """Innermost first."""
     read = dump(program)
     assert read.main is not None
     assert read.main.tid == program

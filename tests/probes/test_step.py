@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from loadeval import LoaderEvaluator
 from loadeval.probes.step import StepProbe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Places:

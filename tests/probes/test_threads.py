@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval import LoaderEvaluator
 from loadeval.errors import ProbeError
-from loadeval.probes import probes_named
-from loadeval.probes.threads import (
-    Files,
-    PythonLockProbe,
-    ThreadsProbe,
-    Times,
-    subject_of,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+from loadeval.probes.threads import Files, PythonLockProbe, ThreadsProbe, Times, subject_of
 
 Reading = dict[str, "Mapping[str, float | None]"]
 
@@ -108,13 +97,6 @@ def test_threads_of_a_pool_have_one_subject(name: str, subject: str) -> None:
     assert subject_of(name) == subject
 
 
-def test_the_first_reading_has_no_means() -> None:
-    probe, files = scripted()
-    files.times[7], files.names[7] = Times(10, 10), "decode-1"
-    readings = probe.read()
-    assert readings["decode"] == {"threads": 1}
-
-
 def test_threads_of_one_name_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1_000]
     monkeypatch.setattr(time, "perf_counter_ns", lambda: clock[0])
@@ -135,37 +117,7 @@ def test_the_threads_of_this_process_are_named_by_python() -> None:
     assert sum(reading["decode"].get("cpu_cores") or 0.0 for reading in readings) > 0
 
 
-def test_the_system_names_threads_that_are_not_pythons() -> None:
-    files = Files()
-    mine = threading.get_native_id()
-    assert mine in files.threads()
-    assert files.name_of(mine) != "?"
-    assert files.times_of(mine) is not None
-
-
 def test_where_threads_are_not_told_of_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Files, "times_of", lambda *_: None)
     with pytest.raises(ProbeError, match="does not tell the CPU time of threads"):
         ThreadsProbe().open()
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"mode": "alternate"}, True),
-        ({"mode": "alternate", "probes": ()}, False),
-        ({"mode": "log"}, False),
-    ],
-)
-def test_an_evaluator_reads_threads_where_it_looks_inside(
-    options: dict[str, Any], expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chosen: list[Any] = []
-
-    def note(*arguments: Any, **named: Any) -> tuple[Any, ...]:
-        chosen.extend(probes_named(*arguments, **named))
-        return ()
-
-    monkeypatch.setattr("loadeval.evaluator.probes_named", note)
-    LoaderEvaluator([1, 2], **options)
-    assert ("threads" in [probe.name for probe in chosen]) is expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 import pytest
@@ -12,9 +12,6 @@ import pytest
 from loadeval.probes.gpu import GPUProbe
 from loadeval.testing import FakeClock
 from tests.probes.nvml.stub import Driver, compiled
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(scope="session")
@@ -46,9 +43,3 @@ def clock() -> FakeClock:
 def probe(driver: Driver, clock: FakeClock) -> GPUProbe:  # noqa: ARG001 - it asks that driver
     """A probe that is not yet open."""
     return GPUProbe(clock)
-
-
-@pytest.fixture(autouse=True)
-def _all_visible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other packages may have hidden the GPUs from this process."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

@@ -5,10 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
+from typing import Any
 
 SOURCE = Path(__file__).with_name("stub.c")
 NAME = "libnvidia-ml.so.1"
@@ -42,11 +39,7 @@ class DeviceFields(ctypes.Structure):
 class Failure(ctypes.Structure):
     """`failure` of stub.c."""
 
-    _fields_ = (
-        ("function", ctypes.c_char * 64),
-        ("device", ctypes.c_int),
-        ("code", ctypes.c_int),
-    )
+    _fields_ = (("function", ctypes.c_char * 64), ("device", ctypes.c_int), ("code", ctypes.c_int))
 
 
 class Call(ctypes.Structure):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 import pytest
 
 from loadeval.errors import ProbeError
 from loadeval.probes.gpu import GPUProbe
-
-if TYPE_CHECKING:
-    from tests.probes.nvml.stub import Driver
+from tests.probes.nvml.stub import Driver
 
 UUIDS = ("GPU-8932f937-d72c", "GPU-8932aaaa-17b0", "GPU-c3f4be00-42a1")
 
@@ -34,12 +31,7 @@ def read_numbers(probe: GPUProbe) -> list[int]:
 @pytest.mark.usefixtures("three")
 @pytest.mark.parametrize(
     ("visible", "numbers"),
-    [
-        (None, [0, 1, 2]),
-        ("1", [1]),
-        ("2, 0", [0, 2]),
-        ("GPU-8932f,GPU-c", [0, 2]),
-    ],
+    [(None, [0, 1, 2]), ("1", [1]), ("2, 0", [0, 2]), ("GPU-8932f,GPU-c", [0, 2])],
 )
 def test_cuda_visible_devices_is_understood_as_cuda_does(
     probe: GPUProbe, monkeypatch: pytest.MonkeyPatch, visible: str | None, numbers: list[int]
@@ -50,10 +42,7 @@ def test_cuda_visible_devices_is_understood_as_cuda_does(
     assert read_numbers(probe) == numbers
 
 
-@pytest.mark.parametrize(
-    ("visible", "shown"),
-    [("", "''"), ("-1", "'-1'")],
-)
+@pytest.mark.parametrize(("visible", "shown"), [("", "''"), ("-1", "'-1'")])
 def test_no_visible_gpu_is_said(
     three: Driver, probe: GPUProbe, monkeypatch: pytest.MonkeyPatch, visible: str, shown: str
 ) -> None:
@@ -98,7 +87,6 @@ def test_numbers_of_gpus_that_differ_are_not_guessed(
 
 
 def test_a_gpu_that_mig_has_divided_is_not_read(driver: Driver, probe: GPUProbe) -> None:
-    """Others are."""
     driver.add(mig_mode=1)
     with pytest.raises(ProbeError, match="that MIG does not divide"):
         probe.open()

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 import pytest
 
 from loadeval.probes import gpu
 from loadeval.probes.gpu import MISMATCH, NO_DRIVER
-
-if TYPE_CHECKING:
-    from tests.probes.nvml.stub import Driver
+from tests.probes.nvml.stub import Driver
 
 
 @pytest.fixture

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 import pytest
 
-from loadeval.probes.gpu import BETWEEN_SAMPLES_NS, METRICS
-
-if TYPE_CHECKING:
-    from loadeval.probes.gpu import GPUProbe
-    from loadeval.testing import FakeClock
-    from tests.probes.nvml.stub import Driver
+from loadeval.probes.gpu import BETWEEN_SAMPLES_NS, METRICS, GPUProbe
+from loadeval.testing import FakeClock
+from tests.probes.nvml.stub import Driver
 
 KERNEL, SM, OCCUPANCY, TENSOR, DRAM = (
     pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL,

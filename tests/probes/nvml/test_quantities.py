@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 import pytest
 
-from loadeval.probes.gpu import METRICS
-
-if TYPE_CHECKING:
-    from loadeval.probes.gpu import GPUProbe
-    from loadeval.testing import FakeClock
-    from tests.probes.nvml.stub import Driver
+from loadeval.probes.gpu import METRICS, GPUProbe
+from loadeval.testing import FakeClock
+from tests.probes.nvml.stub import Driver
 
 SUBJECT = "GPU 0 (NVIDIA A100-SXM4-80GB)"
 FIELDS: dict[str, Any] = {
@@ -49,17 +46,6 @@ def test_every_quantity_is_in_the_unit_of_its_name(driver: Driver, probe: GPUPro
     assert probe.read() == {SUBJECT: {**QUANTITIES, "pcie_receive_bytes_per_s": 12_000_000}}
 
 
-def test_each_gpu_is_a_subject_with_its_own_readings(driver: Driver, probe: GPUProbe) -> None:
-    driver.add(power_mw=100_000)
-    driver.add(power_mw=200_000)
-    probe.open()
-    readings: Any = probe.read()
-    assert {subject: read["power_watts"] for subject, read in readings.items()} == {
-        "GPU 0 (NVIDIA A100-SXM4-80GB)": 100,
-        "GPU 1 (NVIDIA A100-SXM4-80GB)": 200,
-    }
-
-
 @pytest.mark.parametrize(
     ("reasons", "expected"),
     [
@@ -91,7 +77,6 @@ def test_what_holds_the_clock_down_is_told(
 def test_what_a_gpu_does_not_support_is_not_among_its_quantities(
     driver: Driver, probe: GPUProbe, clock: FakeClock, function: str, name: str
 ) -> None:
-    """It is among those of others."""
     driver.add(**FIELDS)
     driver.add(**FIELDS)
     driver.fail(function, pynvml.NVML_ERROR_NOT_SUPPORTED, device=0)
