@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.lines import Arm, EpochEnd, Header, LoaderInfo, Prefetch
 from loadeval.data.run import ARMS, STAGES, Run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    import numpy.typing as npt
 
 MS = 1_000_000
 ALTERNATELY: Sequence[tuple[Arm, Arm]] = (("real", "ideal"), ("ideal", "real"))

@@ -7,18 +7,16 @@ import gc
 import json
 import os
 import signal
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from tempfile import gettempdir
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from tests.whole_outputs import differences, shortened, written
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
 
 CHECK = """
 frameworks injected demo

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from loadeval import IterableAdapter, LoaderInfo
 from loadeval import adapter as registry
 from loadeval.testing import ScriptedLoader
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pytest
 
 
 class SerialLoader(ScriptedLoader):

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from loadeval import Backend, UsageError, compare_backends, read_run
+from loadeval import Backend, Run, UsageError, compare_backends, read_run
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS
+from loadeval.report.report import Report
 from loadeval.testing import FakeClock
 from tests.scripted import SerialAdapter, SerialLoader, register
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from loadeval import Run
-    from loadeval.report.report import Report
 
 LOAD_NS, STEP_NS = 15, 10
 

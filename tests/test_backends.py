@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import gc
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from loadeval import Backend, UsageError, compare_backends, read_run
+from loadeval import Backend, Run, UsageError, compare_backends, read_run
 from loadeval.data.columns import Columns
 from loadeval.report.report import Report, report_of_runs
 from loadeval.testing import FakeClock, ScriptedLoader
 from tests.builder import alternating
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from loadeval import Run
 
 MS = 1_000_000
 IMAGES = np.zeros((4, 3, 2, 2), np.uint8)

@@ -8,8 +8,10 @@ import json
 import math
 import pickle
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -24,10 +26,6 @@ from loadeval.core.loop import CHUNK
 from loadeval.estimate.gap import gap
 from loadeval.testing import FakeClock, ScriptedLoader
 from tests.scripted import register
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 class Loader:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from loadeval.data.lines import (
     Event,
     GpuIdle,
     Header,
+    Mode,
     Prefetch,
     Readings,
     StageTimes,
@@ -23,12 +26,6 @@ from loadeval.export import export_run
 from tests.cli.commands import runner
 from tests.recordings import laid_out
 from tests.runs.given import write_log
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from loadeval.data.lines import Mode
 
 TraceEvent = dict[str, Any]
 

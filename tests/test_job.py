@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from loadeval.data.lines import EpochEnd, Event, LoaderInfo, Prefetch
+from loadeval.data.run import Run
 from loadeval.estimate.gap import gap
 from loadeval.job import Job, are_ranks, job_of
-from tests.runs.ranks import MS, runs_of, train, train_in_pairs
+from tests.runs.ranks import MS, Times, runs_of, train, train_in_pairs
 from tests.runs.tables import replace
-
-if TYPE_CHECKING:
-    from loadeval.data.run import Run
-    from tests.runs.ranks import Times
 
 STEPS = 200
 EACH = list(range(STEPS))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,10 +30,6 @@ from loadeval.estimate.gap import gap, throughput
 from loadeval.live import FollowedRun, LiveRun
 from tests.builder import make_header
 from tests.runs.measured import record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 MS = 1_000_000
 SECOND = 1_000 * MS

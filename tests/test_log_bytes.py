@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +20,7 @@ import pytest
 from loadeval import LoaderEvaluator, compare_backends
 from loadeval.testing import FakeClock, ScriptedLoader
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    Golden = Callable[[str, Any], None]
+Golden = Callable[[str, Any], None]
 
 MS = 1_000_000
 OF_THE_DAY = ("run_id", "created", "environment")

@@ -11,8 +11,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -20,9 +21,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from tests.runs import DEMO
 from tests.runs.measured import record_texts
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from loadeval.findings.engine import RULES
 from tests.recorded import TABLE, found_in, rows_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOT_RECORDED = {
     *("batches passed over", "one process serves all", "open files", "samples served twice"),

@@ -8,24 +8,20 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from loadeval import LoaderEvaluator, read_run
+from loadeval import LoaderEvaluator, Run, read_run
 from loadeval.data.redaction import SALT, placeholder
 from tests.cli.commands import runner
 from tests.launch.conftest import LOADEVAL, environment
 from tests.launch.installing import install, uninstall
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from loadeval import Run
 
 USER, HOST, FILE, ARGUMENT = "alice-quincy", "node-quincy.cluster", "scan-quincy", "token-quincy"
 NEEDLES = ("quincy", "unpublished_scans", "a salt")

@@ -7,8 +7,8 @@ import re
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +16,6 @@ from loadeval import LoaderEvaluator, LoadevalWarning
 from tests.cli.commands import runner
 from tests.launch.conftest import LOADEVAL, PROGRAM, environment
 from tests.runs.measured import record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
 WATCHING = """

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from loadeval.attach.hang import Hang, hang_of, hang_of_job, headline, no_batch_came, rows
 from loadeval.attach.marks import Mark, Marks, Variable
-from loadeval.probes.looks import SHARED
-from loadeval.probes.stacks import NOT_PERMITTED, ProcessStacks, ThreadStacks
+from loadeval.probes.looks import SHARED, LookedAt
+from loadeval.probes.stacks import NOT_PERMITTED, Frame, ProcessStacks, ThreadStacks
 from tests.attach.seen import (
     CONDITION,
     FORKED,
@@ -32,10 +32,6 @@ from tests.attach.seen import (
     waiting,
 )
 from tests.attach.seen import SECOND_NS as SECOND
-
-if TYPE_CHECKING:
-    from loadeval.probes.looks import LookedAt
-    from loadeval.probes.stacks import Frame
 
 WAITS = observed(PID, waiting(worker_id=0), parent=1)
 PIPE = "pipe:[77]"

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
 from loadeval.attach.findings import attached, sections, with_hang
-from loadeval.attach.hang import hang_of, hang_of_job, no_batch_came, stacks_text
+from loadeval.attach.hang import Hang, hang_of, hang_of_job, no_batch_came, stacks_text
 from loadeval.attach.job import Training
+from loadeval.attach.observe import Attached
 from loadeval.cli.hangs import hang_lines
 from loadeval.launch.hangs import Found
 from loadeval.probes.looks import Look, Observation
@@ -32,13 +34,7 @@ from tests.attach import seen
 from tests.attach.seen import MARKS, PID, SECOND_NS, process, report_of
 from tests.recorded import HANGS, hang_rows
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from loadeval.attach.hang import Hang
-    from loadeval.attach.observe import Attached
-
-    Golden = Callable[[str, Any], None]
+Golden = Callable[[str, Any], None]
 
 FOUND = hang_rows()
 SILENT_NS = 10 * SECOND_NS

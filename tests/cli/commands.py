@@ -7,17 +7,14 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from typer.testing import CliRunner
 
 from loadeval.cli.main import app
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    Run = Callable[..., tuple[int, str, str]]
+Run = Callable[..., tuple[int, str, str]]
 
 COMMAND = Path(sys.executable).with_name("loadeval")
 

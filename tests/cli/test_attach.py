@@ -7,17 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
 
 from tests.cli.commands import COMMAND, runner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 TRAINING = Path(__file__).with_name("attached_training.py")
 STUCK = Path(__file__).with_name("stuck_training.py")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,6 @@ from loadeval.backends import RECIPES, compare_backends, recipe_code, recipe_loa
 from loadeval.testing import FakeClock, ScriptedLoader
 from tests.cli.commands import runner
 from tests.images import crops
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MS = 1_000_000
 PRINTED = """\

@@ -5,16 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib import metadata
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.cli.commands import imported_by, runner
 from tests.runs import DEMO
 from tests.runs.measured import record
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 READING = ["compare", "report", "whatif", "export", "watch"]
 FRAMEWORKS = {"torch", "nvidia", "tensorboard", "pyarrow", "pandas"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from loadeval.attach.hang import Hang
 from loadeval.cli import hangs
 from loadeval.cli.hangs import HangTeller
 from loadeval.launch.hangs import Found
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STUCK = Hang("io", 34_000_000_000, 100, "is stuck in a call", pid=7, worker=0)
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
+from loadeval import Run
 from tests.cli.commands import runner
 from tests.runs.given import write_run
 from tests.runs.measured import record
 from tests.runs.ranks import MS, runs_of, train, train_in_pairs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from loadeval import Run
 
 compare = runner("compare")
 

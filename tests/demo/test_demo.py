@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +15,6 @@ from loadeval.demo.photographs import ROTATIONS, make_photographs
 from loadeval.demo.run import DemoTraining, Photographs, run_demo
 from loadeval.errors import UsageError
 from loadeval.estimate.gap import gap
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # From Python 3.12 on, forking a process in which torch has threads gives this warning.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")

@@ -26,12 +26,10 @@ IN_TURNS = [alternating(settings={"comparison": "c"}), alternating(settings={"co
 @pytest.mark.parametrize(
     ("runs", "kind"),
     [
-        ([LOG], "one run"),
         ([LOG, REPLAY], "real and ideal"),
         ([LOG, logged([4.0] * 60)], "before and after"),
         ([LOG, OTHER], "backends"),
         (IN_TURNS, "backends"),
-        ([LOG, LOG, LOG], "backends"),
     ],
 )
 def test_what_several_runs_are(runs: Sequence[Run], kind: str) -> None:
@@ -80,17 +78,6 @@ def test_times_are_of_as_many_samples() -> None:
     assert result.wait.now is not None
     assert result.wait.before is not None
     assert result.wait.before.value == pytest.approx(2 * result.wait.now.value)
-
-
-def test_a_gate_goes_by_the_whole_interval() -> None:
-    slower = compared(8)
-    assert slower.judged is not None
-    outcomes = [slower.gate(bound) for bound in (0.1, 1 - slower.judged.value, 0.2)]
-    assert [is_above for is_above, _ in outcomes] == [True, None, False]
-    assert outcomes[0][1] == (
-        "More than 10% slower: 0.85x [0.85x, 0.85x] of its throughput, over whole epochs; the "
-        "whole 95% CI is above the limit"
-    )
 
 
 def test_few_batches_decide_nothing() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import EpochEnd, Event, Prefetch
-from loadeval.errors import UsageError
 from loadeval.estimate.gap import gap, throughput
 from loadeval.estimate.stats import Estimate
 from loadeval.estimate.steady import OPTIMIZER
@@ -166,13 +165,6 @@ def test_a_log_beside_a_replay() -> None:
     assert result.pairs is None
     assert ms(result.waiting) == pytest.approx(5, abs=0.1)
     assert ms(result.contention) == pytest.approx(2, abs=0.1)
-
-
-def test_the_wrong_way_round_is_an_error_that_says_so() -> None:
-    real, ideal = logged([5.0] * 30), logged([0.0] * 30, mode="replay")
-    for two in ((ideal, real), (alternating(), ideal)):
-        with pytest.raises(UsageError, match="expected a run with mode='log', and then one with"):
-            gap(*two)
 
 
 def test_throughputs_of_the_arms_and_of_whole_epochs() -> None:

@@ -52,13 +52,6 @@ def test_without_an_interval_there_is_none_of_the_result(bare: Estimate) -> None
     assert (bare.low, bare.high) == (None, None)
 
 
-def test_an_estimate_in_a_sentence() -> None:
-    assert f"{Estimate(1.53, 1.42, 1.64):times}" == "1.53x [1.42x, 1.64x]"
-    assert f"{Estimate(1.5e6, 1e6, 2e6):duration}" == "1.50 ms [1.00 ms, 2.00 ms]"
-    assert f"{Estimate(0.125):share}" == "12.5%"
-    assert f"{Estimate(1.234, 1.0, 2.0):.1f}" == "1.2 [1.0, 2.0]"
-
-
 @pytest.mark.parametrize("freedom", [1.0, 2.5, 5.0, 30.0, 200.0])
 def test_student_is_that_of_the_tables(freedom: float) -> None:
     assert student(freedom) == pytest.approx(reference.t.ppf(0.975, freedom), rel=1e-4)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from loadeval.data.columns import Columns
 from loadeval.data.lines import CodeSamples, EpochEnd, Event, OperatorTimes
+from loadeval.data.run import Run
 from loadeval.estimate.gap import gap
 from loadeval.estimate.steady import OPTIMIZER
 from loadeval.findings.engine import diagnose
@@ -18,13 +21,6 @@ from tests.findings import told
 from tests.runs.given import cores_read
 from tests.runs.looked_into import looked_into as simulated
 from tests.runs.tables import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy.typing as npt
-
-    from loadeval.data.run import Run
 
 TWO, FOUR, EIGHT = ({"cpus_usable": count, "cpus": count} for count in (2, 4, 8))
 MEMORY = ("memory_limit_bytes", "memory_available_bytes")
@@ -118,30 +114,6 @@ def read(**subjects: dict[str, Any]) -> dict[tuple[str, str], Columns]:
         )
         for subject, known in subjects.items()
     }
-
-
-@pytest.mark.parametrize(
-    ("subject", "who", "do"),
-    [
-        ("process", "The training process keeps", "find what training keeps"),
-        ("workers", "The workers keep", "keep dataset lists in arrays, and bound caches"),
-    ],
-)
-def test_memory(subject: str, who: str, do: str) -> None:
-    times, grown = (np.arange(120) * 5e9).astype(np.int64), 5e9 * np.arange(120) / 720
-    limit = {"time_ns": [0, 1], MEMORY[0]: [np.nan, 100e9], MEMORY[1]: [np.nan, 50e9]}
-    used = {"pss_bytes": 8e9 + grown, "anonymous_bytes": 8e9 + grown}
-    readings = read(machine=limit, **{subject: {"time_ns": times, **used}})
-    assert told(
-        f"{subject.removesuffix('s') if subject == 'workers' else subject} memory",
-        logged([0] * 40, readings=readings),
-    ) == (
-        (
-            f"{who} more and more: 826 MB in 9 min 55 s. At this rate the 50.0 GB that are left "
-            "are full in 10 h 0 min, after 2,420 batches."
-        ),
-        do,
-    )
 
 
 def growing(
@@ -449,19 +421,14 @@ def test_drift() -> None:
     )
 
 
-def test_padding() -> None:
-    alike = "put samples of like length into a batch"
-    assert told("padding", padded(ms_per_token=0.5)) == (
-        "74.9% [74.1%, 75.7%] of the tokens are padding.",
-        alike,
-    )
+def test_padding_to_one_length() -> None:
     assert told("padding", padded(length=512)) == (
         (
             "75.0% [74.2%, 75.7%] of the tokens are padding: every batch is padded to 512, and the "
             "longest sequence of a batch is 93 at the median."
         ),
         "pad to the longest of each batch",
-        alike,
+        "put samples of like length into a batch",
     )
 
 

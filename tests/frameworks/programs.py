@@ -7,16 +7,13 @@ import sys
 import tempfile
 import warnings
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
 from tests.frameworks.conftest import BATCH_SIZE, Task
-
-if TYPE_CHECKING:
-    pass
 
 EPOCHS = 2
 

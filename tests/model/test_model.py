@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from loadeval import read_run
 from loadeval.data.columns import Columns
+from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.model.changes import Change
 from loadeval.model.costs import start_ns
@@ -21,9 +22,6 @@ from tests.recorded import logs_of
 from tests.runs.given import MS, cores_read
 from tests.runs.looked_into import code, looked_into
 from tests.runs.tables import replace, with_steps
-
-if TYPE_CHECKING:
-    from loadeval.data.run import Run
 
 FOUR = {"cpus_usable": 4, "cpus": 4}
 COMPUTING = looked_into(fetch=200, environment=FOUR)

@@ -83,14 +83,7 @@ def test_a_simulation_takes_as_long_as_the_loader(loader: LoaderModel) -> None:
     ("taken", "settings", "expected_ms"),
     [
         ({"cpu": 6, "blocked": 4, "index": 2, "pin": 1, "receive": 9}, {"num_workers": 0}, 16),
-        ({"cpu": 10}, {"num_workers": 1}, 10),
-        ({"cpu": 10}, {"num_workers": 8}, 3),  # the step
         ({"cpu": 6, "run_queue": 1, "blocked": 1, "pickle": 2}, {}, 5),
-        ({"cpu": 10, "receive": 4, "index": 2}, {"num_workers": 8}, 3 + 4 + 2),
-        # A thread receives and pins meanwhile.
-        ({"cpu": 10, "receive": 4, "pin": 5, "index": 2}, {"num_workers": 8, "pins": True}, 9),
-        # Nothing is outstanding while a batch is received.
-        ({"cpu": 10, "receive": 4}, {"num_workers": 1, "prefetch_factor": 1}, 10 + 4),
         # A storage serves one after the other.
         ({"cpu": 1, "read": 7}, {"num_workers": 8}, 7),
     ],
@@ -98,7 +91,7 @@ def test_a_simulation_takes_as_long_as_the_loader(loader: LoaderModel) -> None:
 def test_what_limits_a_loader(
     taken: dict[str, Any], settings: dict[str, Any], expected_ms: float
 ) -> None:
-    """Its workers, what the training process does, or the step of 3 ms."""
+    """What the loader of recurrences does not have."""
     assert iteration_ms(costs(step=3, **taken), **settings) == pytest.approx(expected_ms, rel=0.02)
 
 

@@ -100,8 +100,3 @@ def test_a_change_of_costs_that_is_calculated_is_null() -> None:
 def test_values_become_plain(value: object, plain: object) -> None:
     assert as_json(value) == plain
     json.dumps(as_json(value), allow_nan=False)
-
-
-def test_what_has_no_form_is_named() -> None:
-    with pytest.raises(TypeError, match="complex has no form in JSON"):
-        as_json([1, 2j])

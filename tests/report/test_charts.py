@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -16,13 +15,9 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 from loadeval.data.columns import UNKNOWN, Columns
-from loadeval.errors import UsageError
 from loadeval.report import charts
 from loadeval.report.blocks import Bars, Chart
 from tests.report import sample
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 EVERY = sample.every_chart()
 IDS = [chart.title for chart in EVERY]
@@ -216,18 +211,6 @@ def test_a_word_of_any_length_fits(tmp_path: Path) -> None:
     assert max(width_of(text, charts.BIG, bold=True) for text in long) <= charts.WIDE
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("figure.jpg", r"expected a name that ends in \.png, \.svg or \.pdf"),
-        ("no/figure.png", "cannot write the figure .*No such file"),
-    ],
-)
-def test_where_a_figure_cannot_go(name: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=message):
-        charts.save(tmp_path / name, "", [sample.time_per_batch()])
-
-
 def test_a_users_settings_change_nothing_and_stay() -> None:
     """Nor is there anything of pyplot's, which would be the process's."""
     plain = charts.inline_svg(sample.worker_curve(), "chart-1")
@@ -235,9 +218,3 @@ def test_a_users_settings_change_nothing_and_stay() -> None:
         assert charts.inline_svg(sample.worker_curve(), "chart-1") == plain
         assert mpl.rcParams["font.size"] == 30.0
         assert mpl.rcParams["text.usetex"]
-
-
-def test_pyplot_is_not_imported() -> None:
-    code = "import loadeval.report.charts, sys; print('matplotlib.pyplot' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"

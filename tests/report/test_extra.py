@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from loadeval import UsageError, plot_comparison, plot_worker_curve
 from tests.cli.commands import runner
 from tests.runs import DEMO
 from tests.runs.measured import record
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 INSTALL = 'which is not installed; install it with: pip install "loadeval[report]"'
 WITHOUT = {

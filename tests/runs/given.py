@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from loadeval.data.columns import UNKNOWN, listed
 from loadeval.data.dali import write_metrics
@@ -15,6 +18,7 @@ from loadeval.data.lines import (
     EpochEnd,
     GpuIdle,
     Header,
+    Line,
     LoaderInfo,
     Prefetch,
     Readings,
@@ -24,14 +28,6 @@ from loadeval.data.lines import (
 from loadeval.data.log import RunLog
 from loadeval.data.run import Run, completed, steps_of
 from tests.runs.tables import lines_of, replace, tables
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    import numpy.typing as npt
-
-    from loadeval.data.lines import Line
 
 MS = 1_000_000
 HEADER = Header(

@@ -5,19 +5,15 @@ Nothing is shared with `loadeval.model.simulate`, which goes from event to event
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN, Column, Values
 from loadeval.data.lines import StageTimes
 from tests.runs.tables import Rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from loadeval.data.columns import Column, Values
 
 
 class Task(NamedTuple):

@@ -5,21 +5,17 @@ The loader is that of `tests.runs.loader_model`: training waits as the model say
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from loadeval.data.columns import Column, Values
 from loadeval.data.lines import CodeSamples
+from loadeval.data.run import Run
 from tests.runs.given import MS, alternating
 from tests.runs.loader_model import LoaderModel, iterations_ns
-from tests.runs.tables import altered, replace
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from loadeval.data.columns import Column, Values
-    from loadeval.data.run import Run
-    from tests.runs.tables import Rows
+from tests.runs.tables import Rows, altered, replace
 
 FIRST, COUNTED = 20, 80
 """Batches before those that count, and those that do."""

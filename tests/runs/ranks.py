@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.lines import EpochEnd, Header, LoaderInfo
+from loadeval.data.lines import EpochEnd, Header, LoaderInfo, StageTimes
 from loadeval.data.run import ARMS, Run
 from tests.runs.tables import replace, steps_table, tables
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy.typing as npt
-
-    from loadeval.data.lines import StageTimes
-
-    Times = npt.NDArray[np.int64]
+Times = npt.NDArray[np.int64]
 
 MS = 1_000_000
 

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Columns, constant, listed
-from loadeval.data.lines import Block, GpuIdle, Padding, Readings, StageTimes
+from loadeval.data.columns import UNKNOWN, Column, Columns, constant, listed
+from loadeval.data.lines import Block, GpuIdle, Line, Padding, Readings, StageTimes
 from loadeval.data.run import ARMS, Run, readings_of, stages_of_lines, table_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from loadeval.data.columns import Column
-    from loadeval.data.lines import Line
 
 
 class Rows:

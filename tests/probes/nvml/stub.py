@@ -5,10 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
+from typing import Any
 
 SOURCE = Path(__file__).with_name("stub.c")
 NAME = "libnvidia-ml.so.1"
