@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import shutil
@@ -20,7 +19,7 @@ from loadeval.data.columns import Columns
 from loadeval.data.run import STAGES
 from loadeval.doctor import WITHOUT_LIMIT, Machine, checkup, read_machine
 from loadeval.probes.gpu import Driver
-from tests.cli.commands import in_a_terminal, runner
+from tests.cli.commands import runner
 from tests.runs.given import make_header
 from tests.runs.tables import steps_table
 
@@ -187,21 +186,6 @@ def test_a_machine_that_is_fine_but_for_some_facts(
     assert f"{check.status}: {check.says}{'' if check.do is None else f': {check.do}'}" == text
 
 
-def test_json(on: Any) -> None:
-    """The checks, whether all is in order, and the machine."""
-    on(CONTAINER)
-    code, out, err = run("--json")
-    told = json.loads(out)
-    assert (code, err, told["ok"]) == (1, "", False)
-    assert told["checks"][0] == {
-        "name": "CPUs",
-        "status": "ok",
-        "says": "64 of 64 usable, 2.5 of them at a time (cgroup quota)",
-        "do": None,
-    }
-    assert (told["machine"]["cpus"], told["machine"]["driver"]["gpus"]) == (64, [])
-
-
 def test_a_name_cannot_steer_the_terminal(on: Any) -> None:
     """Escape sequences of a driver are text."""
     on(replace(FINE, driver=Driver("\x1b[2J")))
@@ -234,10 +218,3 @@ def test_the_variable_for_threads(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", omp)
     assert read_machine().threads == threads
-
-
-@pytest.mark.check
-def test_the_installed_command_is_as_wide_as_its_terminal() -> None:
-    lines = in_a_terminal("doctor", columns=70).splitlines()
-    assert len(lines) > 7
-    assert max(map(len, lines)) <= 70

@@ -100,13 +100,6 @@ def test_several_stragglers_are_found_together() -> None:
     assert told.says.startswith("ranks 2, 11, one of them last in 100.0% of the batches")
 
 
-def test_each_of_many_stragglers_is_named() -> None:
-    """A quarter of the ranks, now one of them and now another."""
-    wait_ns = waits(40)
-    wait_ns[:10] = here_and_there(10)
-    assert job(wait_ns).stragglers.ranks == tuple(range(10))
-
-
 def test_five_long_waits_of_one_rank_are_a_pattern() -> None:
     wait_ns = waits(mean_ms=0.001)
     wait_ns[5, 10:100:20] += 100 * MS

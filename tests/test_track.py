@@ -229,14 +229,6 @@ def test_what_a_tracker_misses_is_told_by_its_name(
         LoaderEvaluator([1], track="wandb")
 
 
-@pytest.mark.parametrize("name", ["mlflow"])
-def test_a_missing_package_is_told_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is measured."""
-    monkeypatch.setitem(sys.modules, name, None)  # so it is not found
-    with pytest.raises(UsageError, match=f"needs the package {name}.*pip install {name}"):
-        LoaderEvaluator([1], track=name)
-
-
 def test_the_scalars_are_those_of_the_last_minute() -> None:
     """In base units, and the last ones with the whole run's lost share."""
     logged: list[tuple[int, dict[str, float]]] = []

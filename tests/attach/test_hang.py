@@ -206,15 +206,6 @@ def test_a_task_of_a_pool_was_lost() -> None:
     assert judged(training).cause == "lock"
 
 
-def test_what_killed_a_process() -> None:
-    training = observed(PID, loading_itself(READ), "read", PIPE, parent=1)
-    for signal, name in ((9, "SIGKILL"), (40, "signal 40")):
-        pair = [replace(look, killed=((9, signal),)) for look in looks(training)]
-        hang = hang_of(pair, MARKS, SECOND)
-        assert (hang.cause, hang.pid) == ("killed", 9)
-        assert dict(rows(hang))["killed by"] == f"{name} (process 9)"
-
-
 def test_a_step_that_has_not_ended() -> None:
     """Nobody waits for a batch."""
     hang = judged(observed(PID, (STEP,), "futex", parent=1), observed(7, idle(0)))

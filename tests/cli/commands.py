@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -42,23 +40,3 @@ def imported_by(*commands: Sequence[object]) -> set[str]:
     command = [sys.executable, "-c", script, arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return set(done.stdout.splitlines()[-1].split())
-
-
-def in_a_terminal(*arguments: str, columns: int) -> str:
-    """What the installed command shows there."""
-    ours, theirs = pty.openpty()
-    environment = os.environ | {"COLUMNS": str(columns), "TERM": "xterm"}
-    shown = b""
-    with subprocess.Popen([COMMAND, *arguments], stdout=theirs, env=environment):
-        os.close(theirs)
-        while chunk := _read(ours):
-            shown += chunk
-    os.close(ours)
-    return shown.decode()
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # Linux' way to say that the other end is closed
-        return b""

@@ -46,16 +46,6 @@ def _alternated(tmp_path: Path) -> Path:
     return folder_of(runs_of(training, 2, arm=arm, pair=pair), tmp_path / "alternated")
 
 
-def test_the_straggler_is_named(job: Path) -> None:
-    """With the command that tells of it alone."""
-    code, out, err = compare(job)
-    assert (code, err) == (0, "")
-    assert out.startswith("4 ranks of one job waited for batches 14.4% of the time\n")
-    assert "160 batches measured on all 4 ranks, together 152 images/s" in out
-    assert "Stragglers: rank 2 on node1, last in " in out
-    assert out.endswith(f"Rank 2 alone: loadeval compare {job / 'rank2.jsonl'}\n")
-
-
 def test_a_job_that_alternated_has_a_verdict(alternated: Path, job: Path) -> None:
     """Which can be gated; that of a job that logged cannot."""
     code, out, _ = compare(alternated, "--fail-above", "5")

@@ -45,15 +45,8 @@ def test_an_earlier_page_is_replaced(logs: Logs) -> None:
     assert page.read_text() == "my thesis"
 
 
-@pytest.mark.parametrize(
-    ("output", "message"),
-    [("page.pdf", "ends in .html"), ("none/page.html", "cannot write the page")],
-)
-def test_a_page_that_cannot_be_written_exits_with_1(
-    logs: Logs, tmp_path: Path, output: str, message: str
-) -> None:
-    """The message goes to stderr, in one line."""
-    code, out, err = run(logs[0], "-o", tmp_path / output)
+def test_a_page_that_cannot_be_written_exits_with_1(logs: Logs, tmp_path: Path) -> None:
+    code, out, err = run(logs[0], "-o", tmp_path / "none" / "page.html")
     assert (code, out) == (1, "")
-    assert message in err
+    assert "cannot write the page" in err
     assert err.count("\n") == 1

@@ -167,6 +167,12 @@ def test_a_log_beside_a_replay() -> None:
     assert ms(result.contention) == pytest.approx(2, abs=0.1)
 
 
+def test_real_batches_before_a_replay_are_no_ideal_ones() -> None:
+    """Compared with a real run, they count on neither side."""
+    replay = run_of([steps("real", 50, 50, 30), steps("ideal", 0, 50, 60)], mode="replay")
+    assert times(gap(logged([50.0] * 60, 50.0), replay).speedup) == pytest.approx(2)
+
+
 def test_throughputs_of_the_arms_and_of_whole_epochs() -> None:
     """Of 4 images each 15 ms, in epochs of 33 that begin 100 ms later."""
     run = alternating(wait=5, alone=20, first=105)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,17 +83,6 @@ def block(
     return Block(epoch, arm, requests.tolist(), waits.tolist(), *gaps, pair)
 
 
-def part(whole: Block, rows: slice, **changes: Any) -> Block:
-    """These batches of the block alone, with `changes`."""
-    columns = {
-        name: None if column is None else column[rows]
-        for name in Block.COLUMNS
-        for column in [getattr(whole, name)]
-    }
-    changed: Block = replace(whole, **columns, **changes)
-    return changed
-
-
 def run_of(blocks: Iterable[Block] = (), *, gpu_idle: Iterable[GpuIdle] = (), **known: Any) -> Run:
     """The run of `blocks`, which alternates unless `mode` is given.
 
@@ -107,47 +95,6 @@ def run_of(blocks: Iterable[Block] = (), *, gpu_idle: Iterable[GpuIdle] = (), **
     in_order = sorted(blocks, key=lambda block: block.epoch)
     steps = completed(steps_of(in_order), known.get("ends", ()), [*gpu_idle])
     return Run(header, steps, **tables(known))
-
-
-def make_run(
-    waits: Sequence[int],
-    steps: Sequence[int] | int = 90,
-    *,
-    mode: str = "log",
-    warmup: int = 0,
-    samples: Sequence[int] | int = 4,
-    epochs: Sequence[int] | None = None,
-    **header: Any,
-) -> Run:
-    """A `log` or `replay` run with these waits and steps, in nanoseconds.
-
-    `epochs` has the number of batches of each epoch; by default there is one. A step of -1 is
-    open, and -1 samples are unknown.
-    """
-    count = len(waits)
-    counts = np.full(count, samples)
-    arm: Arm = "ideal" if mode == "replay" else "real"
-    whole = block(
-        arm,
-        waits,
-        steps,
-        count,
-        samples=counts,
-        nbytes=np.where(counts == UNKNOWN, UNKNOWN, counts * 3),
-    )
-    bounds = np.cumsum([0, *([count] if epochs is None else epochs)]).tolist()
-    blocks = [
-        part(whole, slice(*bound), epoch=epoch) for epoch, bound in enumerate(pairwise(bounds))
-    ]
-    return run_of(
-        blocks,
-        name=f"the {arm} run",
-        mode=mode,
-        warmup=warmup,
-        ends=tuple(EpochEnd(each.epoch, "exhausted") for each in blocks),
-        closed=True,
-        **header,
-    )
 
 
 def alternating(
