@@ -13,15 +13,12 @@ import numpy as np
 import psutil
 import pytest
 
-from loadeval import LoaderInfo, Run
+from loadeval import Run
 from loadeval.cli import doctor as command
-from loadeval.data.columns import Columns
-from loadeval.data.run import STAGES
 from loadeval.doctor import WITHOUT_LIMIT, Machine, checkup, read_machine
 from loadeval.probes.gpu import Driver
+from tests.builder import run_of, stage_rows, steps
 from tests.cli.commands import runner
-from tests.runs.given import make_header
-from tests.runs.tables import steps_table
 
 MB, GB = 10**6, 10**9
 H100 = Driver("550.54.15", (12, 4), ("NVIDIA H100",) * 2)
@@ -107,21 +104,17 @@ def test_what_is_printed(on: Any, machine: Machine, code: int, printed: str) -> 
     assert run() == (code, printed, "")
 
 
-def made(workers: int | None = 8, start_method: str | None = "fork", **stages: int) -> Run:
+def made(start_method: str | None = "fork", **stages: int) -> Run:
     """A run of batches of half a GB."""
-    number, none = np.arange(9), np.zeros(9, dtype=int)
-    of_stages = dict.fromkeys(STAGES, none - 1) | {"epoch": none, "batch": number}
-    of_stages |= {name: none + value for name, value in stages.items()}
-    loader = LoaderInfo(
-        "a.Loader",
-        workers=workers,
-        prefetch_depth=2 * (workers or 0) or None,
+    columns = {name: np.full(9, value) for name, value in stages.items()}
+    return run_of(
+        [steps("real", 0, 0, 9, nbytes=GB // 2)],
+        mode="log",
+        workers=8,
+        prefetch_depth=16,
         start_method=start_method,
+        stages=stage_rows(0, 9).replace(**columns),
     )
-    steps = steps_table(
-        epoch=none, arm=none, request_ns=number, wait_ns=none, step_ns=none, nbytes=none + GB // 2
-    )
-    return Run(make_header(loader=loader), steps, stages=Columns(of_stages))
 
 
 NOT_USED = "ok: 0 bytes free; not used by this loader"

@@ -44,8 +44,8 @@ def here_and_there(ranks: int) -> Times:
     return wait_ns
 
 
-def job(wait_ns: Times, ranks_on_node: int | None = None, **more: Any) -> Job:
-    return job_of(runs_of(train(wait_ns), ranks_on_node, **more))
+def job(wait_ns: Times, ranks_on_node: int | None = None) -> Job:
+    return job_of(runs_of(train(wait_ns), ranks_on_node))
 
 
 def saved(wait_ns: Times, better: Times) -> float:
@@ -70,7 +70,7 @@ def test_a_job_loses_what_its_training_would_save(ranks: int, mean_ms: float) ->
 
 def test_no_rank_sees_what_the_job_loses() -> None:
     """Those that do not wait for their batches wait for the straggler, inside of their step."""
-    told = job(slow(), samples=4)
+    told = job(slow())
     assert told.headline == "8 ranks of one job waited for batches 7.9% of the time"
     for rank in told.ranks:
         assert (rank.wait_share or 0.0) < 0.01 or rank.rank == 3

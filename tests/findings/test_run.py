@@ -15,10 +15,18 @@ from loadeval.data.run import Run
 from loadeval.estimate.gap import gap
 from loadeval.estimate.steady import OPTIMIZER
 from loadeval.findings.engine import diagnose
-from tests.builder import MS, alternating, logged, looked_into, run_of, stage_rows, steps
+from tests.builder import (
+    MS,
+    alternating,
+    cores_read,
+    logged,
+    looked_into,
+    run_of,
+    stage_rows,
+    steps,
+)
 from tests.estimate.test_metrics import padded
 from tests.findings import told
-from tests.runs.given import cores_read
 from tests.runs.looked_into import looked_into as simulated
 from tests.runs.tables import replace
 

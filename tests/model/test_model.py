@@ -18,16 +18,17 @@ from loadeval.model.changes import Change
 from loadeval.model.costs import start_ns
 from loadeval.model.model import Model
 from loadeval.model.whatif import whatif
+from tests.builder import MS, cores_read
 from tests.recorded import logs_of
-from tests.runs.given import MS, cores_read
 from tests.runs.looked_into import code, looked_into
-from tests.runs.tables import replace, with_steps
+from tests.runs.tables import replace
 
 FOUR = {"cpus_usable": 4, "cpus": 4}
 COMPUTING = looked_into(fetch=200, environment=FOUR)
-SIZED = with_steps(
-    replace(COMPUTING, header=replace(COMPUTING.header, unit="images")), samples=32, nbytes=128
-)
+SIZES = {
+    name: np.full(COMPUTING.batches, size) for name, size in (("samples", 32), ("nbytes", 128))
+}
+SIZED = replace(COMPUTING, steps=COMPUTING.steps.replace(**SIZES))
 
 
 def workers(count: int) -> Change:

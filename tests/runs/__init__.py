@@ -1,9 +1,8 @@
 """Every run that tests share, built or recorded. Where two builders would do, take the first.
 
-- `given`: every time is given: by list (`make_run`), by a few numbers (`alternating`), or by column
-  (`block`, `run_of`). `write_run` writes the log of any run.
+- `tests.builder`: of a few numbers. `given.write_run` writes the log of any run.
 - `measured`: a LoaderEvaluator measures a scripted loader: `recorded` in memory, `record` to disk.
-- `looked_into`: the stages of the loader are known too, from the DataLoader of `loader_model`.
+- `looked_into`: the stages of the loader are known too.
 - `ranks`: synchronous training on many ranks.
 
 DEMO, SPDL and BLUR are logs of alternating runs on a machine with 4 CPUs, which other programs used

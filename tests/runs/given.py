@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,10 @@ from loadeval.data.dali import write_metrics
 from loadeval.data.lines import (
     Arm,
     Block,
-    EpochEnd,
     GpuIdle,
     Header,
     Line,
     LoaderInfo,
-    Prefetch,
-    Readings,
     RunEnd,
     encode,
 )
@@ -95,66 +92,6 @@ def run_of(blocks: Iterable[Block] = (), *, gpu_idle: Iterable[GpuIdle] = (), **
     in_order = sorted(blocks, key=lambda block: block.epoch)
     steps = completed(steps_of(in_order), known.get("ends", ()), [*gpu_idle])
     return Run(header, steps, **tables(known))
-
-
-def alternating(
-    *,
-    real: float,
-    ideal: float,
-    alone: float,
-    pairs: int = 10,
-    environment: Mapping[str, Any] | None = None,
-    **loader: Any,
-) -> Run:
-    """Pairs of blocks of 8 batches, in turns: a real and an ideal step, each in ms.
-
-    `alone` is what a batch takes the loader alone.
-    """
-    blocks, start_ns = [], 0
-    for pair in range(pairs):
-        arms: tuple[tuple[Arm, float], ...] = (("real", real), ("ideal", ideal))
-        for arm, taken in arms:
-            request_ns = start_ns + np.arange(8) * int(taken * MS)
-            blocks.append(block(arm, 0, taken * MS, request_ns=request_ns, pair=pair))
-            start_ns += 8 * int(taken * MS)
-    return run_of(
-        blocks,
-        loader=LoaderInfo(**{"backend": "torch.utils.data.DataLoader", "workers": 2, **loader}),
-        environment=environment or {"cpus_usable": 8},
-        ends=(EpochEnd(0, "broken off"),),
-        prefetches=tuple(
-            Prefetch(pair, 0, 8, 8, int(8 * alone * MS), None) for pair in range(pairs)
-        ),
-    )
-
-
-def level(probe: str, subject: str, name: str, value: npt.ArrayLike) -> Readings:
-    """Readings of one quantity, every 10 ms of 20 s; one value for all, or one for each."""
-    time_ns = np.arange(2000, dtype=np.int64) * 10 * MS
-    return Readings(probe, subject, time_ns, {name: np.full(2000, value, dtype=np.float64)})
-
-
-def cores_read(run: Run, **subjects: float | tuple[float, float]) -> Run:
-    """A run with the CPUs in use, each the same in both arms, or a pair: real and ideal.
-
-    The machine's are those of the others, unless they are given: nobody else is at work.
-    """
-    pairs = {
-        subject: cores if isinstance(cores, tuple) else (cores, cores)
-        for subject, cores in subjects.items()
-    }
-    real, ideal = np.array(list(pairs.values())).T
-    pairs.setdefault("machine", (real.sum(), ideal.sum()))
-    steps, time_ns = run.steps, np.arange(2000) * 10 * MS
-    rows = np.searchsorted(steps.request_ns, time_ns) - 1
-    in_ideal = steps.arm[rows.clip(min=0)] == 1
-    return replace(
-        run,
-        readings=tuple(
-            level("host", subject, "cpu_cores", np.where(in_ideal, cores[1], cores[0]))
-            for subject, cores in pairs.items()
-        ),
-    )
 
 
 def write_run(run: Run, path: Path) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Column, Columns, constant, listed
+from loadeval.data.columns import UNKNOWN, Columns, listed
 from loadeval.data.lines import Block, GpuIdle, Line, Padding, Readings, StageTimes
 from loadeval.data.run import ARMS, Run, readings_of, stages_of_lines, table_of
 
@@ -85,22 +85,6 @@ def replace(what: Any, **changes: Any) -> Any:
     return dataclasses.replace(what, **changes)
 
 
-def steps_table(**columns: Any) -> Columns:
-    """Steps of these columns, of which `epoch` is one; the others are UNKNOWN."""
-    epoch = np.asarray(columns["epoch"], dtype=np.int64)
-    unknown = constant(UNKNOWN, len(epoch))
-    names = ("arm", "pair", *Block.COLUMNS, "gpu_idle_ns", "gpu_step_ns")
-    first = np.searchsorted(epoch, epoch)
-    return Columns(
-        {
-            "epoch": epoch,
-            **{name: columns.get(name, unknown) for name in names},
-            "instrumented": np.zeros(len(epoch), dtype=np.bool_),
-            "batch": np.arange(len(epoch)) - first,
-        }
-    )
-
-
 def blocks_of(steps: Columns) -> list[Block]:
     """The batches in as few blocks as can be: one for each span of one arm and pair."""
     kinds = [steps[name] for name in ("epoch", "arm", "pair", "instrumented")]
@@ -171,17 +155,3 @@ def lines_of(run: Run) -> Iterator[Line]:
     yield from run.operators
     for epoch, table in run.padding.by("epoch"):
         yield Padding(epoch, *(table[name].tolist() for name in Padding.COLUMNS))
-
-
-def with_steps(run: Run, **columns: Any) -> Run:
-    """The same run with other columns of steps: a value for each of them, or one for all."""
-    columns = {name: np.broadcast_to(value, len(run.steps)) for name, value in columns.items()}
-    changed: Run = replace(run, steps=run.steps.replace(**columns))
-    return changed
-
-
-def altered(column: Column, rows: Any, value: Any) -> Column:
-    """The column with another value, or others, in these rows."""
-    column = column.copy()
-    column[rows] = value
-    return column
