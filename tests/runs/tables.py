@@ -42,17 +42,6 @@ class Rows:
         """The same with other columns."""
         return Rows(**{**vars(self), **columns})
 
-    def part(self, rows: slice | np.ndarray) -> Rows:
-        """These rows alone."""
-        columns: dict[str, Any] = {
-            name: {each: values[rows] for each, values in value.items()}
-            if isinstance(value, dict)
-            else value[rows]
-            for name, value in vars(self).items()
-            if name != "epoch"
-        }
-        return Rows(self.epoch, **columns)
-
     def line(self) -> StageTimes:
         """The same as a line of a log."""
         return StageTimes.of(**vars(self))
