@@ -52,7 +52,6 @@ EXIT_CODES = (
 def test_api(
     golden: Callable[[str, Any], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Public names, what adapters import, each command's help, and exit codes."""
     monkeypatch.chdir(tmp_path)
     golden("api.txt", trimmed("\n".join((*names(), *imports(), *helps(), *exit_codes(tmp_path)))))
 

@@ -72,7 +72,6 @@ def _scripted() -> Scripted:
 
 
 def test_what_is_printed(scripted: Scripted) -> None:
-    """Real is loading and step, ideal the step; failures and other work are told too."""
     loaders = {name: scripted.loader(ms) for name, ms in (("slow", 30), ("fast", 10), ("even", 20))}
     broken = scripted.loader(10, batch=OSError("the disk\nwent away"))
     small = scripted.loader(10, batch=IMAGES[:2])
@@ -115,7 +114,6 @@ def test_memory_is_that_of_training_and_workers() -> None:
 
 
 def test_a_page_has_the_inside_of_each_loader() -> None:
-    """Behind what the text of all has."""
     result = report_of_runs([turns("a"), turns("b", 20), turns("c", 30)])
     assert [section.title for section in result.sections() if not section.priority] == [
         f"{name}: {title}"

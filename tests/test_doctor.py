@@ -180,7 +180,6 @@ def test_a_machine_that_is_fine_but_for_some_facts(
 
 
 def test_a_name_cannot_steer_the_terminal(on: Any) -> None:
-    """Escape sequences of a driver are text."""
     on(replace(FINE, driver=Driver("\x1b[2J")))
     assert r"\x1b[2J" in run()[1]
 

@@ -229,7 +229,6 @@ def pickled(evaluator: LoaderEvaluator) -> Any:
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickled])
 @pytest.mark.parametrize("mode", ["log", "replay"])
 def test_copies_and_pickles_measure_on_their_own(duplicate: Any, mode: str, tmp_path: Path) -> None:
-    """A copy serves the same batches, begins with no history, and logs beside the original."""
     loader = Loader()
     original = LoaderEvaluator(loader, mode, 2, log_file=tmp_path / "run.jsonl")
     list(original)
@@ -307,7 +306,6 @@ def test_the_summary_prints_the_lines_of_dalis_class(capsys: pytest.CaptureFixtu
 
 
 def test_saved_metrics_are_read_as_the_run(tmp_path: Path) -> None:
-    """save_metrics writes JSON with DALI's keys that read_run reads whole; or warns."""
     with pytest.warns(LoadevalWarning, match="no filename"):
         LoaderEvaluator(Loader()).save_metrics()
     evaluator = LoaderEvaluator(Loader(), metrics_file=tmp_path / "m.json")
@@ -376,7 +374,6 @@ def test_an_evaluator_that_is_dropped_closes_its_log(tmp_path: Path) -> None:
 
 
 def test_the_run_is_named_after_its_file_or_as_asked(tmp_path: Path) -> None:
-    """name=, else the log's file name, else the loader's class."""
     named = LoaderEvaluator(Loader(), name="mine", log_file=tmp_path / "a.jsonl")
     filed = LoaderEvaluator(Loader(), log_file=tmp_path / "b.jsonl")
     plain = LoaderEvaluator(Loader(), "replay", epoch_batches=math.inf)

@@ -81,13 +81,11 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
 
 
 def test_all_examples_are_run() -> None:
-    """There is no example that the tests leave out."""
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(WRITES) | ELSEWHERE
 
 
 @pytest.mark.parametrize("name", [*WRITES])
 def test_an_example_writes_what_it_says(name: str, outcomes: dict[str, Outcome]) -> None:
-    """An example writes its files into the folder given, and tells of its figure."""
     outcome = outcomes[name]
     assert {path.name for path in outcome.folder.iterdir() if path.is_file()} >= WRITES[name]
     figures = [file for file in WRITES[name] if file.endswith(".png")]
@@ -106,7 +104,6 @@ def test_every_rank_is_told_of(tmp_path: Path) -> None:
 
 
 def test_the_lines_that_are_kept_work_with_dalis_class(tmp_path: Path) -> None:
-    """The import is all that has changed: with DALI's class the same lines run too."""
     pytest.importorskip("nvidia.dali")
     before = "from nvidia.dali.plugin.pytorch.loader_evaluator import LoaderEvaluator\n"
     after = "from loadeval import LoaderEvaluator, plot_comparison\n"
@@ -137,7 +134,6 @@ def test_the_output_shown_is_of_today(name: str, outcomes: dict[str, Outcome]) -
 
 
 def test_the_code_that_is_shown_runs() -> None:
-    """The blocks of Python in the document."""
     blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
     assert blocks
     for block in blocks:

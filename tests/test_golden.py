@@ -69,7 +69,6 @@ OUTPUTS: dict[str, Callable[[Sequence[str]], Any]] = {
 def test_what_is_said_of_a_recorded_run(
     name: str, output: str, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In 80 columns, as JSON, and as the text of the page."""
     runs = laid_out(name, tmp_path)
     monkeypatch.chdir(tmp_path)
     golden(f"{name}/{output}", OUTPUTS[output](runs))

@@ -36,7 +36,6 @@ def imported(code: str = "import loadeval") -> tuple[float, set[str]]:
 
 
 def test_no_framework_is_imported() -> None:
-    """Neither a framework nor anything for reports comes with `import loadeval`."""
     assert not imported()[1] & FRAMEWORKS
 
 
@@ -77,7 +76,6 @@ def test_type_checkers_know_all_names() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    """It is one as in any module, and an ImportError where it is imported."""
     name = "LoaderEvaluater"
     with pytest.raises(AttributeError, match="module 'loadeval' has no attribute 'LoaderEval"):
         getattr(loadeval, name)

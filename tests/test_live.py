@@ -75,7 +75,6 @@ def test_before_the_first_batch() -> None:
 
 @pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
 def test_the_last_minute_is_what_a_report_says(tmp_path: Path, mode: str) -> None:
-    """The same rates and the same share, of the same batches, in every mode."""
     waits_ns = [SECOND if number == 123 else 2 * MS for number in range(500)]
     path = record(tmp_path / "run.jsonl", mode, waits_ns=waits_ns, epochs=3, probes=())
     live, run = followed(path), read_run(path)

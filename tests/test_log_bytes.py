@@ -145,7 +145,6 @@ RUNS: dict[str, Callable[[Path], Sequence[Path]]] = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_log_has_the_same_bytes(name: str, tmp_path: Path, golden: Golden) -> None:
-    """In each mode, of epochs that end in all ways, and of backends."""
     logs = RUNS[name](tmp_path)
     for log in logs:
         header, rest = log.read_bytes().decode("ascii").split("\n", 1)

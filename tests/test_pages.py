@@ -151,7 +151,6 @@ def run_commands(text: str, codes: dict[str, int]) -> None:
 
 
 def check_labels(shown: str, printed: str) -> None:
-    """The rows that are shown are rows of today's output; their figures differ."""
     for label in re.findall(r"^([a-z][a-z -]*[a-z])  +\S", shown, re.MULTILINE):
         assert re.search(rf"^{label}  ", printed, re.MULTILINE), label
 
@@ -176,7 +175,6 @@ def what_readers_have() -> dict[str, Any]:
     ],
 )
 def test_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its files are written, its commands exit as they should, and its Python raises nothing."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}")
     for name, mode in LOGS.get(page.stem, {}).items():

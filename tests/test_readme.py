@@ -67,21 +67,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_python_blocks_write_what_they_name(folder: Path) -> None:
-    """They leave a run log and a figure."""
     assert {path.name for path in folder.iterdir()} >= {"run.jsonl", "comparison.png"}
 
 
 @pytest.mark.check
 @pytest.mark.parametrize("command", [each for each in COMMANDS if each.startswith("loadeval ")])
 def test_the_commands_work(command: str, folder: Path) -> None:
-    """Each `loadeval` command of the README runs in a folder with the examples."""
     _, *arguments = command.split()
     run(LOADEVAL, *arguments, cwd=folder)
 
 
 @pytest.mark.parametrize("test", NOT_RUN.findall(README))
 def test_what_is_not_run_is_run_elsewhere(test: str) -> None:
-    """By a test that is there."""
     assert (ROOT / test).exists()
 
 
@@ -105,6 +102,5 @@ def test_the_readme_is_short() -> None:
 
 
 def test_make_demo_runs_the_command() -> None:
-    """`make demo` is `loadeval demo` in an environment of its own."""
     assert "`make demo`" in README
     assert ".venv/bin/loadeval demo --output loadeval-demo" in run("make", "-n", "demo", cwd=ROOT)

@@ -145,7 +145,6 @@ def test_ranks_of_one_launcher_agree(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_an_installed_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, redact: bool
 ) -> None:
-    """The file of the process and the folder neither name the machine nor the program."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["unpublished_scans.py", ARGUMENT])
     folder = install(redact=redact)

@@ -126,7 +126,6 @@ def test_a_log_that_is_there_is_not_replaced_through_a_link(tmp_path: Path) -> N
 
 
 def test_the_citation_is_of_this_version() -> None:
-    """It is the one in pyproject.toml, under the same name and licence."""
     project = (ROOT / "pyproject.toml").read_text()
     citation = (ROOT / "CITATION.cff").read_text()
     for stated, cited in (

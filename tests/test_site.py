@@ -44,7 +44,6 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_is_in_the_contents(site: Path) -> None:
-    """Each of docs/ is reached from the site's navigation."""
     index = (site / "index.html").read_text(encoding="utf-8")
     for page in DOCS.rglob("*.md"):
         path = page.relative_to(DOCS).with_suffix(".html")
@@ -52,7 +51,6 @@ def test_every_page_is_in_the_contents(site: Path) -> None:
 
 
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
-    """These are the names of loadeval, and those that loadeval.testing defines."""
     page = (site / "reference.html").read_text(encoding="utf-8")
     anchors = set(re.findall(r'id="(loadeval[\w.]*)"', page))
     assert {f"loadeval.{name}" for name in loadeval.__all__} <= anchors
@@ -65,7 +63,6 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
 
 
 def test_every_command_is_on_its_page(site: Path) -> None:
-    """The first line of its help and each of its options are there."""
     page = text_of((site / "commands.html").read_text(encoding="utf-8"))
     group: Any = typer.main.get_command(app)
     for name in COMMANDS:

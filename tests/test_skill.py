@@ -39,7 +39,6 @@ def below(schema: dict[str, Any], keys: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def test_agents_can_read_its_front_matter() -> None:
-    """It is called as its folder."""
     front = dict(line.split(": ", 1) for line in FRONT.splitlines())
     assert list(front) == ["name", "description"]
     assert front["name"] == SKILL.name

@@ -101,7 +101,6 @@ def test_a_run_without_a_batch_is_not_tracked(given: list[object]) -> None:
 
 
 def test_a_failing_tracker_is_told_once_and_gets_nothing_more() -> None:
-    """Nothing is raised."""
     given, clock = list[int](), Clock()
 
     def fails(step: int, _: dict[str, float]) -> None:

@@ -83,7 +83,6 @@ def tried(result: Tuning) -> list[dict[str, Any]]:
 
 
 def test_the_fastest_is_chosen_and_printed(loaders: Loaders) -> None:
-    """A table, the speed-up with its interval, and what to change."""
     result = loaders.tune()
     assert result.best == {"num_workers": 4}
     assert (

@@ -78,5 +78,4 @@ def test_what_is_said_everywhere(said: str, text: str) -> None:
 def test_an_estimate_has_its_unit_and_its_interval(
     amount: float | Estimate | None, unit: str, text: str
 ) -> None:
-    """What is unknown is not measured, and never a number."""
     assert words.worded(amount, unit) == text

@@ -188,7 +188,6 @@ def test_a_lock_that_processes_share_may_be_released() -> None:
     [("multiprocessing/pool.py", "worker"), ("concurrent/futures/process.py", "_process_worker")],
 )
 def test_the_process_of_a_pool_that_has_a_task(file: str, function: str) -> None:
-    """Others wait for one."""
     member = frame(function, f"{STANDARD}/{file}")
     training = observed(PID, loading_itself(CONDITION), "futex", parent=1)
     idles = observed(8, (*POLL, member, *FORKED))
@@ -207,7 +206,6 @@ def test_a_task_of_a_pool_was_lost() -> None:
 
 
 def test_a_step_that_has_not_ended() -> None:
-    """Nobody waits for a batch."""
     hang = judged(observed(PID, (STEP,), "futex", parent=1), observed(7, idle(0)))
     assert (hang.cause, hang.is_hang, hang.line) == ("step", False, "train.py:40 backward")
 

@@ -110,7 +110,6 @@ def test_why_there_are_no_stacks_is_said(problem: str) -> None:
 
 
 def test_as_json(golden: Golden) -> None:
-    """Of a training that waits, and of one that is stuck."""
     reports = [seen.half_waiting(), with_hang(waiting_for_one(), stuck())]
     golden("attach.json", {"trainings": as_json(reports)})
 

@@ -90,7 +90,6 @@ def test_a_window_is_looked_at_by_itself(tmp_path: Path) -> None:
 
 
 def test_runs_that_cannot_be_compared(logs: Logs, alternated: Path, tmp_path: Path) -> None:
-    """The message says what was expected."""
     real, ideal = logs
     assert "mode='log', and then one with mode='replay'" in refused(ideal, real)
     assert "give the run with mode='log' too" in refused(ideal)

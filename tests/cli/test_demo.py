@@ -32,7 +32,6 @@ def interrupted(*_: object, **__: object) -> None:
 
 @pytest.mark.check
 def test_the_screen_names_what_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first change, as a command."""
     monkeypatch.setattr("loadeval.demo.run.run_demo", partial(run_demo, photographs=64, epochs=4))
     result = run("--output", tmp_path)
     assert result.exit_code == 0, result.output
@@ -72,14 +71,12 @@ def test_after_needs_a_demo(tmp_path: Path) -> None:
 
 
 def test_measurements_of_others_are_kept(tmp_path: Path) -> None:
-    """A run log without photographs beside it is somebody's measurement."""
     (tmp_path / "run.jsonl").write_text("measured")
     assert "no demo wrote it; give --output another folder" in run("-o", tmp_path).stderr
     assert (tmp_path / "run.jsonl").read_text() == "measured"
 
 
 def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C ends it with exit code 130 and one line."""
     monkeypatch.setattr("loadeval.demo.run.run_demo", interrupted)
     result = run("--output", tmp_path)
     assert result.exit_code == 130
@@ -87,7 +84,6 @@ def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a CUDA device it says in one line what to do, and makes nothing."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     result = run("--output", tmp_path / "demo", "--device", "cuda")
     assert result.exit_code == 1
@@ -97,7 +93,6 @@ def test_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_package_missing(tmp_path: Path) -> None:
-    """Without torch it says in one line what to install, and makes nothing."""
     result = _in_python_without("torch", "demo", "--output", str(tmp_path / "demo"))
     assert result.returncode == 1
     assert "torch is not installed" in result.stderr

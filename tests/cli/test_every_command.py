@@ -20,7 +20,6 @@ DRAWING = {"matplotlib", "jinja2"}
 
 @pytest.mark.check
 def test_the_package_is_the_command() -> None:
-    """`python -m loadeval` is `loadeval`."""
     command = [sys.executable, "-m", "loadeval"]
     done = subprocess.run([*command, "--version"], check=True, capture_output=True, text=True)
     assert done.stdout == f"loadeval {metadata.version('loadeval')}\n"
@@ -31,7 +30,6 @@ def test_the_package_is_the_command() -> None:
 
 @pytest.mark.parametrize("command", READING)
 def test_no_run_is_wrong_usage(command: str) -> None:
-    """At least one file is needed."""
     code, out, err = runner(command)()
     assert (code, out) == (2, "")
     assert "RUN" in err

@@ -123,7 +123,6 @@ REFUSED = {
 def test_what_cannot_be_predicted_is_said_in_one_line(
     given: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """The line is on stderr; nothing is on stdout."""
     recording, *options = given
     logs = laid_out(recording, tmp_path)
     paths = logs if len(logs) == 1 else ["."]

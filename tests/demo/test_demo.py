@@ -32,7 +32,6 @@ def test_photographs_are_jpegs(tmp_path: Path) -> None:
 
 
 def test_photographs_that_cannot_be_written(tmp_path: Path) -> None:
-    """A file where a class's folder should be is one clear error."""
     (tmp_path / "photographs").mkdir()
     (tmp_path / "photographs" / "upright").write_text("")
     with pytest.raises(UsageError, match="cannot write to"):
@@ -52,7 +51,6 @@ def test_the_network_learns(tmp_path: Path) -> None:
 
 @pytest.mark.check
 def test_every_batch_is_served_once(tmp_path: Path) -> None:
-    """The log is closed, nothing had to be said about it, and it has a speed-up."""
     log = tmp_path / "run.jsonl"
     run_demo(log, photographs=64, epochs=3)
     run = read_run(log)

@@ -43,7 +43,6 @@ def test_slow_transform() -> None:
     ],
 )
 def test_slow_fetch(leaf: str, do: str) -> None:
-    """The remedy is that of the library function."""
     seen = {f"data.py:31 Photos.read > {leaf}": 75, "data.py:40 Photos.find": 25}
     assert say("slow fetch", seen, fetch=100) == (
         f"75.0% of loading a batch is spent in data.py:31 Photos.read > {leaf}.",

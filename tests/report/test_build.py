@@ -21,7 +21,6 @@ from tests.runs import DEMO, SPDL
 
 
 def test_a_loader_with_operators_does_not_lack_stages() -> None:
-    """SPDL's are known in place of stages, and nothing is said to be not measured."""
     assert not inside(result_of(read_run(SPDL))).blocks
 
 

@@ -152,7 +152,6 @@ def test_readings_have_their_units_at_their_axes() -> None:
 
 
 def test_what_stays_the_same_along_the_run_is_not_drawn() -> None:
-    """It is in the table of readings."""
     read = Columns({"time_ns": [1, 2], "cpu_cores": [0.5, 1.5], "major_faults_per_s": [0.0, 0.0]})
     root = drawn(replace(sample.waits(), readings={("host", "process"): read}))
     assert "cpu (CPUs)" in texts(root)

@@ -33,7 +33,6 @@ def _neither(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", WITHOUT)
 def test_a_command_that_draws(command: tuple[str, ...], tmp_path: Path) -> None:
-    """It ends with one line, and writes nothing."""
     log = shutil.copy(DEMO, tmp_path / "run.jsonl")
     code, out, err = runner()(*(word.format(log=log) for word in command))
     assert (code, out, err) == (1, "", f"Error: {WITHOUT[command]}, {INSTALL}\n")
@@ -42,7 +41,6 @@ def test_a_command_that_draws(command: tuple[str, ...], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("plot", [plot_comparison, plot_worker_curve])
 def test_functions_raise(plot: object, tmp_path: Path) -> None:
-    """The same."""
     assert callable(plot)
     with pytest.raises(UsageError, match=r"needs? the package matplotlib, which is not installed"):
         plot(record(tmp_path / "run.jsonl"), output=tmp_path / "figure.png")
