@@ -254,11 +254,10 @@ def test_what_is_written(form: str, written: list[str], log: Path, tmp_path: Pat
     assert files_in(tmp_path) == before
 
 
-@pytest.mark.parametrize("place", ["none/it", "run.jsonl/it"])
-def test_a_place_that_cannot_be_written(place: str, log: Path, tmp_path: Path) -> None:
-    code, out, err = run(log, "-f", "csv", "-o", tmp_path / place)
+def test_a_place_that_cannot_be_written(log: Path, tmp_path: Path) -> None:
+    code, out, err = run(log, "-f", "csv", "-o", tmp_path / "none" / "it")
     assert (code, out) == (1, "")
-    assert err.startswith(f"Error: cannot write {tmp_path / place}: N")
+    assert err.startswith(f"Error: cannot write {tmp_path / 'none' / 'it'}: No such file")
     assert files_in(tmp_path).keys() == {"run.jsonl"}
 
 

@@ -29,13 +29,6 @@ def test_the_package_is_the_command() -> None:
 
 
 @pytest.mark.parametrize("command", READING)
-def test_no_run_is_wrong_usage(command: str) -> None:
-    code, out, err = runner(command)()
-    assert (code, out) == (2, "")
-    assert "RUN" in err
-
-
-@pytest.mark.parametrize("command", READING)
 def test_what_cannot_be_read_exits_with_1(command: str, tmp_path: Path) -> None:
     """The message is one line on stderr that cannot steer the terminal; stdout has nothing."""
     good, bad = record(tmp_path / "good.jsonl"), tmp_path / "bad.jsonl"

@@ -31,7 +31,6 @@ from tests.runs.looked_into import looked_into as simulated
 from tests.runs.tables import replace
 
 TWO, FOUR, EIGHT = ({"cpus_usable": count, "cpus": count} for count in (2, 4, 8))
-MEMORY = ("memory_limit_bytes", "memory_available_bytes")
 LIVE_ON = "persistent_workers False -> True"
 PARTS_OF_IT = "give each worker its own part of the samples: all come 2 times"
 
@@ -108,30 +107,18 @@ def test_other_programs_are_told_to_go_once() -> None:
     assert len([action for action in diagnosis.actions if "other" in action.says]) == 1
 
 
-def read(**subjects: dict[str, Any]) -> dict[tuple[str, str], Columns]:
-    """Readings of the host, one each ten milliseconds, or as `time_ns` says."""
-    times = {"time_ns": np.arange(4000) * 10 * MS}
-    return {
-        ("host", subject): Columns(
-            {
-                name: np.broadcast_to(values, np.size({**times, **known}["time_ns"]))
-                for name, values in {**times, **known}.items()
-            }
-        )
-        for subject, known in subjects.items()
-    }
-
-
 def growing(
     wait_ms: Sequence[float] = (0,) * 2000, workers: int = 2, **read_of_process: Any
 ) -> Run:
     """A run of batches of 2 MB, whose process is read ten times a second for 20 s."""
-    time_ns = np.arange(200) * 100 * MS
-    machine = {"time_ns": [0, 1], MEMORY[0]: 64e9, MEMORY[1]: 32e9}
-    run = run_of([steps("real", wait_ms, 10.0, nbytes=2_000_000)], mode="log", workers=workers)
-    return replace(
-        run, readings=read(process={"time_ns": time_ns, **read_of_process}, machine=machine)
-    )
+    process = {name: np.broadcast_to(values, 200) for name, values in read_of_process.items()}
+    machine = {"memory_limit_bytes": [np.nan, 64e9], "memory_available_bytes": [np.nan, 32e9]}
+    readings = {
+        ("host", "process"): Columns({"time_ns": np.arange(200) * 100 * MS, **process}),
+        ("host", "machine"): Columns({"time_ns": [0, 1], **machine}),
+    }
+    batches = [steps("real", wait_ms, 10.0, nbytes=2_000_000)]
+    return run_of(batches, mode="log", workers=workers, readings=readings)
 
 
 def test_batches_that_are_all_kept() -> None:
