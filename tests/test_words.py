@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loadeval import words
-from tests.report.sample import Estimate
+from loadeval.estimate.stats import Estimate
 
 SECOND = 1_000_000_000
 

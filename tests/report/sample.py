@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.estimate.stats import Estimate
 from loadeval.report.blocks import (
     Bars,
     Chart,
@@ -23,24 +24,21 @@ MS = 1e6
 FOLDER = "/home/user/projects/vision/experiments/2026-11"
 
 
-@dataclass(frozen=True)
-class Estimate:
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
 def ms(value: float, low: float | None = None, high: float | None = None) -> Number:
     ends = (None if end is None else end * MS for end in (low, high))
     return Number(Estimate(value * MS, *ends), "duration")
 
 
-def times(value: float, low: float | None = None, high: float | None = None) -> Number:
-    return Number(Estimate(value, low, high), "times")
+def times(*value: float) -> Number:
+    return Number(Estimate(*value), "times")
 
 
-def share(value: float, low: float | None = None, high: float | None = None) -> Number:
-    return Number(Estimate(value, low, high), "share")
+def share(*value: float) -> Number:
+    return Number(Estimate(*value), "share")
+
+
+def rate(*value: float) -> Number:
+    return Number(Estimate(*value), "images/s")
 
 
 SPEEDUP = times(2.28, 2.22, 2.33)
@@ -49,49 +47,18 @@ HEADLINE = Section(
     "were free.",
     priority=1,
 )
-BATCH = Section(
-    "A batch's time",
-    [
-        Bars(
-            [
-                (
-                    "real",
-                    {
-                        "step": 21.3 * MS,
-                        "waiting": 18.6 * MS,
-                        "contention": 4.12 * MS,
-                        "epoch starts": 4.45 * MS,
-                    },
-                ),
-                ("ideal", {"step": 21.3 * MS}),
-            ]
-        )
-    ],
-    2,
-)
-TO_DO = Section(
-    "What to do",
-    [
-        Table(
-            ("", "where", "predicted"),
-            [
-                ("1. num_workers=3", "run.py:90", times(1.37, 1.26, 1.47)),
-                ("2. make shrink twice as fast", "run.py:126", times(1.65, 1.45, 1.83)),
-                (
-                    "3. torch.set_num_threads(1) in the training process",
-                    "run.py:12",
-                    times(1.73, 1.5, 1.92),
-                ),
-                ("4. find what slows a few batches", "-", Number(None, "times")),
-            ],
-        ),
-        Text(
-            "After that the CPUs are the limit: 1.73x of the 2.28x that free loading would give.",
-            "note",
-        ),
-    ],
-    3,
-)
+PARTS = {"step": 21.3, "waiting": 18.6, "contention": 4.12, "epoch starts": 4.45}
+REAL = {name: taken * MS for name, taken in PARTS.items()}
+BARS = Bars([("real", REAL), ("ideal", {"step": REAL["step"]})])
+BATCH = Section("A batch's time", [BARS], 2)
+CHANGES = [
+    ("1. num_workers=3", "run.py:90", times(1.37, 1.26, 1.47)),
+    ("2. make shrink twice as fast", "run.py:126", times(1.65, 1.45, 1.83)),
+    ("3. torch.set_num_threads(1) in the training process", "run.py:12", times(1.73, 1.5, 1.92)),
+    ("4. find what slows a few batches", "-", Number(None, "times")),
+]
+LIMIT = "After that the CPUs are the limit: 1.73x of the 2.28x that free loading would give."
+TO_DO = Section("What to do", [Table(("", "where", "predicted"), CHANGES), Text(LIMIT, "note")], 3)
 FINDINGS = (
     FindingText(
         "slow transform",
@@ -123,18 +90,10 @@ SURE = Section(
     ],
     5,
 )
-MORE = Section(
-    "",
-    [
-        Facts(
-            [
-                ("everything", "loadeval compare demo.jsonl --full"),
-                ("page", "loadeval report demo.jsonl"),
-            ]
-        )
-    ],
-    1,
-)
+MORE = [
+    ("everything", "loadeval compare demo.jsonl --full"),
+    ("page", "loadeval report demo.jsonl"),
+]
 
 
 def _beside(title: str, says: str, bars: list[tuple[str, str, Estimate]]) -> Chart:
@@ -173,9 +132,8 @@ def backends() -> Chart:
 
 
 def time_per_batch() -> Bars:
-    (bars,) = (block for block in BATCH.blocks if isinstance(block, Bars))
     says = "A real batch takes 48.5 ms, of which 18.6 ms are waiting; an ideal one takes 21.3 ms."
-    return replace(bars, title="Time per batch", says=says)
+    return replace(BARS, title="Time per batch", says=says)
 
 
 def waits(count: int = 384, epoch: int = 32) -> Chart:
@@ -274,102 +232,56 @@ def worker_curve() -> Chart:
 
 
 def every_chart() -> list[Chart | Bars]:
-    return [
-        real_beside_ideal(),
-        backends(),
-        time_per_batch(),
-        system_metrics(),
-        stages(),
-        worker_curve(),
-    ]
+    charts = real_beside_ideal(), backends(), system_metrics(), stages(), worker_curve()
+    return [*charts, time_per_batch()]
+
+
+LOST = [
+    ("time lost", ms(27.2, 26.1, 28.2), share(0.56, 0.549, 0.571)),
+    ("  waiting", ms(18.6, 17.4, 19.8), share(0.384)),
+    ("  contention", ms(4.12, 3.29, 4.96), share(0.085)),
+    ("  epoch starts", ms(4.45, 4.01, 4.89), share(0.092)),
+]
+PILLOW = rate(727, 701, 753), rate(1503, 1469, 1539), rate(725, 667, 790), SPEEDUP
+DALI = rate(1310, 1290, 1330), rate(1498, 1460, 1530), rate(4100.0), times(1.14, 1.1, 1.18)
+GAINS = Table(
+    ("images/s", "real", "ideal", "loader alone", "speed-up", "verdict"),
+    [
+        ("torch.utils.data.DataLoader with Pillow", *PILLOW, "highly input-bound"),
+        ("DALI", *DALI, "moderately input-bound"),
+    ],
+    caption="What each would gain",
+)
+SEEN = Table(
+    ("line of code", "share", "blocked"),
+    [
+        (f"{FOLDER}/train/data/run.py:126 __getitem__ > shrink", share(0.637), share(0.0004)),
+        ("run.py:98 load_image", share(0.22), Number(0.0, "share")),
+    ],
+    caption="Where workers were seen",
+    folded=True,
+)
+ENTRIES = [
+    Text("Workers were seen 720 times.", "entry"),
+    Text("A stage can take longer than training waits for it.", "entry"),
+]
+SETTINGS = [
+    ("loader", "DataLoader"),
+    ("bytes per batch", Number(4_816_896, "size")),
+    ("usable CPUs", "4"),
+    ("log", "/mnt/datasets/a-long-name-of-a-folder/runs/2026-11-28/demo.jsonl"),
+]
+AGAIN = Text("loadeval compare demo.jsonl --full --json --between 120s 180s", "command")
 
 
 def report() -> list[Section]:
+    lost = Table(("", "per batch", "of the time"), LOST)
     return [
-        HEADLINE,
-        BATCH,
-        TO_DO,
-        WHY,
-        SURE,
-        MORE,
-        Section(
-            "Time lost",
-            [
-                Table(
-                    ("", "per batch", "of the time"),
-                    [
-                        ("time lost", ms(27.2, 26.1, 28.2), share(0.56, 0.549, 0.571)),
-                        ("  waiting", ms(18.6, 17.4, 19.8), share(0.384)),
-                        ("  contention", ms(4.12, 3.29, 4.96), share(0.085)),
-                        ("  epoch starts", ms(4.45, 4.01, 4.89), share(0.092)),
-                    ],
-                ),
-                real_beside_ideal(),
-            ],
-        ),
-        Section(
-            "Backends",
-            [
-                backends(),
-                Table(
-                    ("images/s", "real", "ideal", "loader alone", "speed-up", "verdict"),
-                    [
-                        (
-                            "torch.utils.data.DataLoader with Pillow",
-                            Number(Estimate(727, 701, 753), "images/s"),
-                            Number(Estimate(1503, 1469, 1539), "images/s"),
-                            Number(Estimate(725, 667, 790), "images/s"),
-                            SPEEDUP,
-                            "highly input-bound",
-                        ),
-                        (
-                            "DALI",
-                            Number(Estimate(1310, 1290, 1330), "images/s"),
-                            Number(Estimate(1498, 1460, 1530), "images/s"),
-                            Number(4100.0, "images/s"),
-                            times(1.14, 1.1, 1.18),
-                            "moderately input-bound",
-                        ),
-                    ],
-                    caption="What each would gain",
-                ),
-            ],
-        ),
+        *(HEADLINE, BATCH, TO_DO, WHY, SURE, Section("", [Facts(MORE)], 1)),
+        Section("Time lost", [lost, real_beside_ideal()]),
+        Section("Backends", [backends(), GAINS]),
         Section("Along the run", [system_metrics()]),
-        Section(
-            "Inside the loader",
-            [
-                stages(),
-                Table(
-                    ("line of code", "share", "blocked"),
-                    [
-                        (
-                            f"{FOLDER}/train/data/run.py:126 __getitem__ > shrink",
-                            share(0.637),
-                            share(0.0004),
-                        ),
-                        ("run.py:98 load_image", share(0.22), Number(0.0, "share")),
-                    ],
-                    caption="Where workers were seen",
-                    folded=True,
-                ),
-                Text("Workers were seen 720 times.", "entry"),
-                Text("A stage can take longer than training waits for it.", "entry"),
-            ],
-        ),
+        Section("Inside the loader", [stages(), SEEN, *ENTRIES]),
         Section("Other numbers of workers", [worker_curve()]),
-        Section(
-            "Settings",
-            [
-                Facts(
-                    [
-                        ("loader", "DataLoader"),
-                        ("bytes per batch", Number(4_816_896, "size")),
-                        ("usable CPUs", "4"),
-                        ("log", "/mnt/datasets/a-long-name-of-a-folder/runs/2026-11-28/demo.jsonl"),
-                    ]
-                ),
-                Text("loadeval compare demo.jsonl --full --json --between 120s 180s", "command"),
-            ],
-        ),
+        Section("Settings", [Facts(SETTINGS), AGAIN]),
     ]

@@ -119,7 +119,7 @@ def test_few_waits_many_times_as_long_ask_for_a_logarithmic_axis() -> None:
 
 def test_a_whisker_far_beyond_all_bars_does_not_squeeze_them() -> None:
     bars = sample.real_beside_ideal().tables["bars"]
-    lengths = [*bars.length[:2], sample.Estimate(725.0, 667.0, 1e9)]
+    lengths = [*bars.length[:2], Estimate(725.0, 667.0, 1e9)]
     tables = {"bars": bars.replace(length=np.array(lengths))}
     chart = Chart("real beside ideal", "", "", tables, unit="images/s")
     labels = [float(text.replace(",", "")) for text in texts(drawn(chart)) if text[0].isdigit()]
