@@ -27,8 +27,7 @@ adapters/test_spdl_pipeline.py adapters/test_spdl_reconfigured.py
 adapters/test_stages_compatibility.py adapters/test_torchdata_nodes.py
 adapters/test_torchdata_stateful.py adapters/test_webdataset.py
 test_track.py
-test_docs.py test_examples.py test_json_doc.py test_pages.py test_readme.py test_security.py
-test_site.py
+test_docs.py test_examples.py test_json_doc.py test_pages.py test_security.py test_site.py
 """.split()  # noqa: SIM905 - paths, several on a line
 """What only `make check` runs: `make test` need not even be able to import it."""
 GOLDEN = Path(__file__).with_name("golden")

@@ -15,6 +15,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.estimate.stats import Estimate
 from loadeval.report import charts
 from loadeval.report.blocks import Bars, Chart
 from tests.report import sample
