@@ -51,6 +51,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.register_at_fork(after_in_child=lambda: gc.freeze())  # noqa: PLW0108 - a test replaces it
 
 
+# What the terminal is like, if there is one, does not matter.
+for variable in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(variable, None)
+
+
 @pytest.fixture
 def stub_py_spy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Puts a shell script in the place of py-spy."""

@@ -16,8 +16,6 @@ import pytest
 
 from loadeval import read_run
 
-pytestmark = pytest.mark.check
-
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NOTEBOOK = EXAMPLES / "notebook.ipynb"
 DOCUMENT = EXAMPLES.parent / "docs" / "examples.md"

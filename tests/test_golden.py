@@ -21,11 +21,9 @@ Golden = Callable[[str, Any], None]
 
 
 QUICK = {
-    *("alternated", "backends", "before-and-after", "before-dali", "before-demo", "capacity"),
-    *("contention", "damaged", "drift", "epoch-boundaries", "generator", "killed", "lock"),
-    *("log-and-replay", "log-zero-workers", "padding", "process-memory", "ranks"),
-    *("slow-operator", "slow-transform", "storage-latency", "unpinned-memory", "validation"),
-    *("worker-start",),
+    *("alternated", "backends", "before-and-after", "before-dali", "damaged", "epoch-boundaries"),
+    *("log-and-replay", "log-zero-workers", "ranks", "slow-operator", "slow-transform"),
+    "unpinned-memory",
 }
 """Runs whose outputs `make test` compares; `make check` does that with those of all runs."""
 NOT_OF_RUNS = {"logs"}

@@ -61,16 +61,6 @@ FILES = {
 """What is there that the page does not show."""
 BIN = Path(sys.executable).parent
 NOT_OURS = ("pip",)
-TRAIN = (
-    "tutorial",
-    "distributed",
-    "json",
-    "ci-gate",
-    "production-monitor",
-    "benchmarks",
-    "my-training-hangs",
-)
-"""Pages whose code takes long."""
 MAY_EXIT = {
     "loadeval doctor --json": {0, 1},
     "loadeval compare now --fail-above 20": {0, 3, 4},
@@ -152,13 +142,7 @@ def what_readers_have() -> dict[str, Any]:
     return {"dataloader": dataloader, "model": model, "train_one_epoch": train_one_epoch}
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, id=page.stem, marks=[pytest.mark.check] if page.stem in TRAIN else [])
-        for page in PAGES
-    ],
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}")

@@ -80,7 +80,6 @@ def launched(folder: Path, *options: str, **variables: str) -> str:
     return done.stderr
 
 
-@pytest.mark.check
 def test_a_run_writes_into_its_folder_alone(tmp_path: Path, umask: int) -> None:
     """Nothing is left in the home directory, nor among temporary files."""
     launched(tmp_path)
@@ -96,7 +95,6 @@ def test_a_run_writes_into_its_folder_alone(tmp_path: Path, umask: int) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o777 & ~umask
 
 
-@pytest.mark.check
 def test_nothing_is_sent(tmp_path: Path) -> None:
     """No process of a run makes a network socket or asks for an address, nor does its report."""
     (tmp_path / "sitecustomize.py").write_text(WATCHING)

@@ -17,8 +17,6 @@ import loadeval.testing
 from loadeval.cli.main import COMMANDS, app
 from loadeval.cli.run import EPILOG
 
-pytestmark = pytest.mark.check
-
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 EXIT_CODES = re.compile(r"^\| (\d+) \| ", re.MULTILINE)

@@ -49,7 +49,6 @@ def test_the_network_learns(tmp_path: Path) -> None:
     assert right.float().mean() > 0.5
 
 
-@pytest.mark.check
 def test_every_batch_is_served_once(tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     run_demo(log, photographs=64, epochs=3)

@@ -14,13 +14,6 @@ from tests.report import sample
 from tests.whole_outputs import trimmed
 
 
-@pytest.fixture(autouse=True)
-def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the tests are started in."""
-    for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def printed(sections: Sequence[Section], height: int | None = None) -> str:
     file = io.StringIO()
     text.show(sections, file=file, height=height)
