@@ -108,10 +108,7 @@ def turns(name: str, wait: float = 5.0, pairs: int = 8, **known: Any) -> Run:
     ("runs", "headline"),
     [
         ([turns("a", 20), turns("b")], "b is 2.00x [2.00x, 2.00x] as fast as a"),
-        (
-            [turns("a"), turns("b")],
-            "No difference is shown between a and b: 1.00x [1.00x, 1.00x]",
-        ),
+        ([turns("a"), turns("b")], "No difference is shown between a and b: 1.00x [1.00x, 1.00x]"),
         (
             [turns("a", 20, pairs=1), turns("b", pairs=1)],
             "b was 2.00x as fast as a, too few measurements for a 95% CI",

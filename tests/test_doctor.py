@@ -39,13 +39,7 @@ CONTAINER = replace(
     open_files=64,
     driver=Driver(missing="the driver's parts differ", broken=True),
 )
-UNKNOWN = replace(
-    FINE,
-    cpus=1,
-    cpus_usable=1,
-    shm_free_bytes=None,
-    driver=NONE,
-)
+UNKNOWN = replace(FINE, cpus=1, cpus_usable=1, shm_free_bytes=None, driver=NONE)
 
 run = runner("doctor", columns=400)
 

@@ -15,13 +15,7 @@ from typing import Any
 
 import pytest
 
-from loadeval import (
-    IterableAdapter,
-    LoaderEvaluator,
-    LoadevalWarning,
-    UsageError,
-    read_run,
-)
+from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning, UsageError, read_run
 from loadeval.core.loop import CHUNK
 from loadeval.testing import FakeClock, ScriptedLoader
 from tests.scripted import register
@@ -133,8 +127,7 @@ def test_batch_times_can_be_reset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("batch_times", [0.5, 0.25]), ("end_time", 7.0), ("cached_batches", ["x"])],
+    ("name", "value"), [("batch_times", [0.5, 0.25]), ("end_time", 7.0), ("cached_batches", ["x"])]
 )
 def test_a_result_that_is_assigned_is_read_until_the_next_epoch(name: str, value: Any) -> None:
     """As in DALI's class, whose epochs begin with results of their own."""

@@ -30,9 +30,7 @@ WRITES = {
 """The files that each example leaves behind; on a GPU there may be more."""
 ELSEWHERE = {"train.py"}
 """Run by tests/launch/test_run_doc.py."""
-NEEDS = {
-    "migrate_from_dali.py": ["nvidia.dali"],
-}
+NEEDS = {"migrate_from_dali.py": ["nvidia.dali"]}
 OPTIONS = {
     "slow_to_fast.py": "--photographs 240 --width 160 --pairs 1",
     "generator.py": "--documents 250",

@@ -232,10 +232,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize(
     ("form", "written"),
-    [
-        ("chrome", ["run.trace.json"]),
-        ("csv", ["run.csv", "run-readings.csv", "run-stages.csv"]),
-    ],
+    [("chrome", ["run.trace.json"]), ("csv", ["run.csv", "run-readings.csv", "run-stages.csv"])],
 )
 def test_what_is_written(form: str, written: list[str], log: Path, tmp_path: Path) -> None:
     """It goes beside the run, and replaces nothing."""

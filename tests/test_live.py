@@ -12,17 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadeval.data.lines import (
-    Arm,
-    Block,
-    EpochEnd,
-    Event,
-    Line,
-    Mode,
-    Readings,
-    RunEnd,
-    encode,
-)
+from loadeval.data.lines import Arm, Block, EpochEnd, Event, Line, Mode, Readings, RunEnd, encode
 from loadeval.data.log import read_run
 from loadeval.errors import RunLogError
 from loadeval.estimate.epochs import first_waits

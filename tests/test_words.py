@@ -27,12 +27,7 @@ def test_a_duration_has_three_digits_and_the_unit_that_suits(ns: float, text: st
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (0.01234, "0.0123"),
-        (123.4, "123"),
-        (999.6, "1,000"),
-        (3_226_627_291, "3.23 billion"),
-    ],
+    [(0.01234, "0.0123"), (123.4, "123"), (999.6, "1,000"), (3_226_627_291, "3.23 billion")],
 )
 def test_a_number_has_three_digits_or_is_whole(value: float, text: str) -> None:
     assert words.number(value) == text

@@ -37,10 +37,7 @@ SOURCES = {
 
 
 def frame(
-    function: str,
-    file: str = "/home/me/train/train.py",
-    line: int | None = 1,
-    **variables: object,
+    function: str, file: str = "/home/me/train/train.py", line: int | None = 1, **variables: object
 ) -> Frame:
     texts = tuple((name, str(value)) for name, value in variables.items())
     return Frame(function, file, line, variables=texts)

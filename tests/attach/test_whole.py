@@ -22,12 +22,7 @@ from loadeval.attach.observe import Attached
 from loadeval.cli.hangs import hang_lines
 from loadeval.launch.hangs import Found
 from loadeval.probes.looks import Look, Observation
-from loadeval.probes.stacks import (
-    NO_STACKS,
-    NOT_PERMITTED,
-    ProcessStacks,
-    ThreadStacks,
-)
+from loadeval.probes.stacks import NO_STACKS, NOT_PERMITTED, ProcessStacks, ThreadStacks
 from loadeval.report.as_json import as_json
 from loadeval.report.text import lines
 from tests.attach import seen
@@ -57,10 +52,7 @@ def stuck(kind: str = "clock_nanosleep") -> Hang:
 
 
 def waiting_for_one() -> Attached:
-    workers = [
-        process(101, *(seen.FETCH,) * 20, cpu=0.0),
-        process(102, *(seen.ASK,) * 20, cpu=0.0),
-    ]
+    workers = [process(101, *(seen.FETCH,) * 20, cpu=0.0), process(102, *(seen.ASK,) * 20, cpu=0.0)]
     return report_of(process(PID, *(seen.WAIT,) * 40, cpu=0.0), workers)
 
 

@@ -55,12 +55,7 @@ def test_what_cannot_be_read_exits_with_1(command: str, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_run_is_said_before_anything_is_made(
-    command: str,
-    program: str,
-    code: int,
-    why: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    command: str, program: str, code: int, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the exit code of a shell."""
     monkeypatch.chdir(tmp_path)

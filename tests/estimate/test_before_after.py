@@ -9,13 +9,7 @@ import numpy as np
 import pytest
 
 from loadeval.data.run import Run
-from loadeval.estimate.before_after import (
-    BeforeAfter,
-    before_after,
-    differences,
-    kind_of,
-    unit_of,
-)
+from loadeval.estimate.before_after import BeforeAfter, before_after, differences, kind_of, unit_of
 from tests.builder import alternating, logged, run_of, steps
 
 LOG, REPLAY = logged([5.0] * 60), logged([0.0] * 60, mode="replay")

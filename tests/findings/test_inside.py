@@ -81,11 +81,7 @@ def test_nothing_is_to_be_opened_once_that_is_open(opened: int, rule: str) -> No
             ),
             "divide samples among the workers before they are made",
         ),
-        (
-            12,
-            "For each sample that is served 3 are made.",
-            "choose samples before they are made",
-        ),
+        (12, "For each sample that is served 3 are made.", "choose samples before they are made"),
     ],
 )
 def test_samples_thrown_away(made: int, says: str, do: str) -> None:
@@ -104,11 +100,7 @@ def test_samples_thrown_away(made: int, says: str, do: str) -> None:
 
 @pytest.mark.parametrize(
     ("free_bytes", "fetch", "found"),
-    [
-        ([30e9, 20e9], 100, True),
-        ([30e9, 19e9], 100, False),
-        ([30e9, 20e9], 5, False),
-    ],
+    [([30e9, 20e9], 100, True), ([30e9, 19e9], 100, False), ([30e9, 20e9], 5, False)],
 )
 def test_samples_that_fit_into_memory(free_bytes: list[float], fetch: int, found: bool) -> None:
     """They take half of what is left at most, and to fetch them costs time."""

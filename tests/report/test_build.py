@@ -8,14 +8,7 @@ import pytest
 from loadeval.data.lines import CodeSamples
 from loadeval.data.log import read_run
 from loadeval.report.blocks import Chart, Table, Text
-from loadeval.report.build import (
-    headline,
-    inside,
-    result_of,
-    step_in_short,
-    the_step,
-    timeline,
-)
+from loadeval.report.build import headline, inside, result_of, step_in_short, the_step, timeline
 from tests.builder import MS, alternating, logged
 from tests.runs import DEMO, SPDL
 

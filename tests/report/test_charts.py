@@ -159,12 +159,7 @@ def test_what_stays_the_same_along_the_run_is_not_drawn() -> None:
     assert "major faults (/s)" not in texts(root)
 
 
-NAMES = (
-    "$x^2$",
-    "</text><script>a</script>",
-    "a\x1b[2J\u202eb",
-    "x" * 500,
-)
+NAMES = ("$x^2$", "</text><script>a</script>", "a\x1b[2J\u202eb", "x" * 500)
 
 
 @pytest.mark.parametrize("name", NAMES)

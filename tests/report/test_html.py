@@ -14,16 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.report.blocks import (
-    Bars,
-    Facts,
-    Findings,
-    FindingText,
-    Number,
-    Section,
-    Table,
-    Text,
-)
+from loadeval.report.blocks import Bars, Facts, Findings, FindingText, Number, Section, Table, Text
 from loadeval.report.html import page
 from tests.report import sample
 

@@ -11,16 +11,7 @@ import numpy.typing as npt
 
 from loadeval.data.columns import UNKNOWN, listed
 from loadeval.data.dali import write_metrics
-from loadeval.data.lines import (
-    Arm,
-    Block,
-    GpuIdle,
-    Header,
-    Line,
-    LoaderInfo,
-    RunEnd,
-    encode,
-)
+from loadeval.data.lines import Arm, Block, GpuIdle, Header, Line, LoaderInfo, RunEnd, encode
 from loadeval.data.log import RunLog
 from loadeval.data.run import Run, completed, steps_of
 from tests.runs.tables import lines_of, replace, tables
