@@ -16,6 +16,23 @@ from loadeval.testing import FakeClock, ScriptedLoader
 
 MS = 1_000_000
 IMAGES = np.zeros((4, 3), np.uint8)
+PRINTED = """\
+Training is 2.50x [2.50x, 2.50x] as fast with num_workers=4 as with
+num_workers=1.
+
+samples/s                measured  speed-up              predicted
+num_workers=1 (present)  80.0
+num_workers=2            133       1.67x [1.67x, 1.67x]
+num_workers=4            200       2.50x [2.50x, 2.50x]
+
+Nothing was predicted: ScriptedLoader does not tell what happens inside the
+loader, so nothing can be predicted from it; expected a run of loadeval diagnose
+-- COMMAND, of a loader that loadeval looks into.
+
+Speed-ups are over the present settings, measured in turns. Brackets: 95% CI of
+what was measured, expected range of what was predicted.
+
+Change where the loader is made: num_workers=4"""
 
 
 class Loaders:
@@ -85,26 +102,7 @@ def tried(result: Tuning) -> list[dict[str, Any]]:
 def test_the_fastest_is_chosen_and_printed(loaders: Loaders) -> None:
     result = loaders.tune()
     assert result.best == {"num_workers": 4}
-    assert (
-        str(result)
-        == """\
-Training is 2.50x [2.50x, 2.50x] as fast with num_workers=4 as with
-num_workers=1.
-
-samples/s                measured  speed-up              predicted
-num_workers=1 (present)  80.0
-num_workers=2            133       1.67x [1.67x, 1.67x]
-num_workers=4            200       2.50x [2.50x, 2.50x]
-
-Nothing was predicted: ScriptedLoader does not tell what happens inside the
-loader, so nothing can be predicted from it; expected a run of loadeval diagnose
--- COMMAND, of a loader that loadeval looks into.
-
-Speed-ups are over the present settings, measured in turns. Brackets: 95% CI of
-what was measured, expected range of what was predicted.
-
-Change where the loader is made: num_workers=4"""
-    )
+    assert str(result) == PRINTED
 
 
 def test_settings_are_measured_forth_and_back(loaders: Loaders) -> None:
