@@ -117,11 +117,6 @@ def test_samples_that_fit_into_memory(free_bytes: list[float], fetch: int, found
     ("pickled", "why", "do"),
     [
         (
-            20_000_000,
-            ": 20.0 MB of it go through a pipe, as all that is not a tensor does.",
-            "return tensors from the workers, not arrays",
-        ),
-        (
             500,
             ": handing tensors from one process to another takes time for each, however small.",
             "use larger batches",
