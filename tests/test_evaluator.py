@@ -62,11 +62,10 @@ def test_attributes_are_read_and_written_through() -> None:
         _ = evaluator.old
 
 
-@pytest.mark.parametrize("name", ["mode", "num_cached_batches"])
-def test_what_it_was_made_with_cannot_be_assigned(name: str) -> None:
-    evaluator = LoaderEvaluator(Loader())
-    with pytest.raises(AttributeError, match=f"{name} cannot be set"):
-        setattr(evaluator, name, "replay")
+def test_what_it_was_made_with_cannot_be_assigned() -> None:
+    evaluator: Any = LoaderEvaluator(Loader())
+    with pytest.raises(AttributeError, match="mode cannot be set"):
+        evaluator.mode = "replay"
 
 
 def test_the_metrics_file_can_be_assigned(tmp_path: Path) -> None:
@@ -142,21 +141,16 @@ def test_a_result_that_is_assigned_is_read_until_the_next_epoch(name: str, value
 
 def test_times_have_the_names_of_dalis_class() -> None:
     """The waits in seconds, and by the wall clock when reading began and came to its end."""
-    evaluator = LoaderEvaluator(Loader())
+    evaluator: Any = LoaderEvaluator(Loader())
     assert (evaluator.batch_times, evaluator.start_time, evaluator.end_time) == ([], None, None)
-    before_s = time.time()
     epoch = iter(evaluator)
     next(epoch)
-    times = [(evaluator.start_time, evaluator.end_time)]
+    started_s, nothing = evaluator.start_time, evaluator.end_time
+    assert (started_s, nothing) == (pytest.approx(time.time(), abs=10), None)
     list(epoch)
-    times.append((evaluator.start_time, evaluator.end_time))
-    (started_s, nothing), (again_s, ended_s) = times
-    assert nothing is None
-    assert started_s is not None
-    assert ended_s is not None
-    assert started_s == again_s == pytest.approx(before_s, abs=10)
+    assert evaluator.start_time == started_s
     total_s = evaluator.get_metrics()["total_time"]
-    assert total_s - 1e-3 < ended_s - started_s < 10
+    assert total_s - 1e-3 < evaluator.end_time - started_s < 10
     assert len(evaluator.batch_times) == 3
 
 
@@ -198,8 +192,8 @@ def test_recording_ends_after_so_many_batches(tmp_path: Path) -> None:
 
 def test_batches_of_an_epoch_that_goes_on_are_recorded_ones() -> None:
     evaluator = LoaderEvaluator(range(9), batches=5)
-    epochs = [iter(evaluator)]
-    assert [next(epochs[0]) for _ in range(3)] == [0, 1, 2]
+    epoch = iter(evaluator)
+    assert [next(epoch) for _ in range(3)] == [0, 1, 2]
     assert len(list(evaluator)) == 9
     assert evaluator.recorded().batches == 5
 

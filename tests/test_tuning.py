@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -63,35 +64,18 @@ def _loaders() -> Loaders:
 
 @pytest.fixture(name="predicted")
 def _predicted(monkeypatch: pytest.MonkeyPatch) -> dict[int, Estimate]:
-    """Speed-ups by the number of workers that the model predicts; others are 0.5x.
-
-    There is no memory for 64 workers.
-    """
+    """Speed-ups by the number of workers that the model predicts; others are 0.5x."""
     speedups: dict[int, Estimate] = {}
 
-    class Model:
-        settings: Mapping[str, Any] = {"num_workers": 1}
-        costs = None
-        parts: tuple[str, ...] = ()
+    def simulate(change: Change) -> Estimate:
+        return speedups.get(change.settings.get("num_workers", 1), Estimate(0.5, 0.4, 0.6))
 
-        @classmethod
-        def of(cls, _run: object) -> Model:
-            return cls()
-
-        run = None
-
-        def simulate(self, change: Change) -> Estimate:
-            return speedups.get(change.settings.get("num_workers", 1), Estimate(0.5, 0.4, 0.6))
-
-    def memory_bytes(_model: Model, change: Change) -> tuple[float, float]:
-        return float(change.settings.get("num_workers", 0)), 0.0
-
-    def shortages(_run: object, memory: float, _shared: float) -> list[str]:
-        return ["64 are too many"] if memory == 64 else []
-
-    monkeypatch.setattr(tuning, "Model", Model)
-    monkeypatch.setattr(tuning, "memory_bytes", memory_bytes)
-    monkeypatch.setattr(tuning, "shortages", shortages)
+    model = SimpleNamespace(
+        settings={"num_workers": 1}, costs=None, parts=(), run=None, simulate=simulate
+    )
+    monkeypatch.setattr(tuning, "Model", SimpleNamespace(of=lambda _: model))
+    monkeypatch.setattr(tuning, "memory_bytes", lambda *_: (0.0, 0.0))
+    monkeypatch.setattr(tuning, "shortages", lambda *_: [])
     return speedups
 
 

@@ -25,13 +25,6 @@ def test_the_page_goes_beside_the_first_run(logs: Logs) -> None:
     assert "training would be 4.00x as fast" in page.read_text("utf-8")
 
 
-def test_the_page_goes_where_asked(logs: Logs, tmp_path: Path) -> None:
-    page = tmp_path / "a page.html"
-    code, out, _ = run(logs[0], "-o", page)
-    assert (code, out) == (0, f"Page written to {page}\n")
-    assert "real.jsonl" in page.read_text("utf-8")
-
-
 def test_an_earlier_page_is_replaced(logs: Logs) -> None:
     page = logs[0].with_name("real.html")
     assert run(logs[0])[0] == run(logs[0])[0] == 0

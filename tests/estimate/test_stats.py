@@ -7,7 +7,7 @@ import pytest
 from scipy import stats as reference
 
 from loadeval.data.columns import Columns
-from loadeval.estimate.stats import Estimate, jackknife, slope, spearman, student
+from loadeval.estimate.stats import Estimate, jackknife, slope, spearman
 
 TEN = Estimate(10.0, 9.0, 12.0)
 FIVE = Estimate(5.0, 4.0, 5.5)
@@ -50,11 +50,6 @@ def test_what_may_be_negative_has_quotients_too() -> None:
 @pytest.mark.parametrize("bare", [Estimate(2.0) + TEN, TEN * Estimate(2.0), TEN / Estimate(2.0)])
 def test_without_an_interval_there_is_none_of_the_result(bare: Estimate) -> None:
     assert (bare.low, bare.high) == (None, None)
-
-
-@pytest.mark.parametrize("freedom", [1.0, 2.5, 5.0, 30.0, 200.0])
-def test_student_is_that_of_the_tables(freedom: float) -> None:
-    assert student(freedom) == pytest.approx(reference.t.ppf(0.975, freedom), rel=1e-4)
 
 
 def mean(pairs: list[list[float]]) -> Estimate:

@@ -96,11 +96,6 @@ def test_the_page_asks_for_nothing() -> None:
     assert not {"img", "link", "iframe", "object"} & {tag for tag, _ in Elements(source).found}
 
 
-def test_a_page_of_many_batches_is_under_a_megabyte() -> None:
-    sections = [*sample.report(), Section("More", [sample.waits(100_000, 1_000)])]
-    assert len(page(sections, "demo.jsonl").encode()) < 1_000_000
-
-
 @pytest.mark.parametrize("payload", [*PAYLOADS, "x" * 1_000_000])
 def test_text_of_a_run_is_escaped(payload: str) -> None:
     """It makes no element, no attribute and no end of one; a very long one is shortened."""
