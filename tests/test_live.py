@@ -66,7 +66,10 @@ def test_before_the_first_batch() -> None:
 @pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
 def test_the_last_minute_is_what_a_report_says(tmp_path: Path, mode: str) -> None:
     waits_ns = [SECOND if number == 123 else 2 * MS for number in range(500)]
-    path = record(tmp_path / "run.jsonl", mode, waits_ns=waits_ns, epochs=3, probes=())
+    left = {(1, 321)}
+    path = record(
+        tmp_path / "run.jsonl", mode, waits_ns=waits_ns, epochs=3, probes=(), left_after=left
+    )
     live, run = followed(path), read_run(path)
     name = "ideal" if mode == "replay" else "real"
     measured = gap(run)
@@ -114,23 +117,6 @@ def test_a_run_is_silent_while_no_batch_comes(
 ) -> None:
     silent_ns = None if silent_s is None else silent_s * SECOND
     assert taken(header(), *lines).silent_ns(quiet_s * SECOND) == silent_ns
-
-
-@pytest.mark.parametrize(
-    ("end", "batches", "elapsed_ns"),
-    [
-        (EpochEnd(0, "exhausted", 8 * SECOND, 1), 3, 8 * SECOND + 1),
-        (EpochEnd(0, "broken off"), 2, 6 * SECOND),
-    ],
-)
-def test_an_open_step_is_closed_by_what_comes_next(
-    end: EpochEnd, batches: int, elapsed_ns: int
-) -> None:
-    """The epoch's next block or its end closes it; broken off, it is in no rate."""
-    run = taken(header(warmup=0), block([0, 2]), block([5]), end)
-    assert (run.batches, run.elapsed_ns) == (3, elapsed_ns)
-    closed_s = 8 if batches == 3 else 5
-    assert run.last_minute()["batches_per_s"] == pytest.approx(batches / closed_s)
 
 
 def test_epochs_at_once_are_told_apart() -> None:

@@ -126,15 +126,7 @@ def test_a_log_that_is_there_is_not_replaced_through_a_link(tmp_path: Path) -> N
 def test_the_citation_is_of_this_version() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     citation = (ROOT / "CITATION.cff").read_text()
-    for stated, cited in (
-        ('version = "(.*)"', "version: (.*)"),
-        ('license = "(.*)"', "license: (.*)"),
-    ):
-        expected, actual = (
-            re.search(stated, project),
-            re.search(rf"^{cited}$", citation, re.MULTILINE),
-        )
-        assert expected is not None
-        assert actual is not None
-        assert actual[1] == expected[1]
+    for name in ("version", "license"):
+        stated = re.findall(rf'^{name} = "(.*)"$', project, re.MULTILINE)
+        assert stated == re.findall(rf"^{name}: (.*)$", citation, re.MULTILINE)
     assert "name: The loadeval developers" in citation
