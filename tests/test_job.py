@@ -15,8 +15,6 @@ from tests.runs.ranks import MS, Times, runs_of, train, train_in_pairs
 from tests.runs.tables import replace
 
 STEPS = 200
-EACH = list(range(STEPS))
-WORKERS = [batch % 4 for batch in EACH]
 
 
 def waits(ranks: int = 8, steps: int = STEPS, mean_ms: float = 0.1, seed: int = 0) -> Times:
