@@ -89,9 +89,7 @@ def test_a_run_says_what_happened_and_to_whom_not(tmp_path: Path) -> None:
     """In its log, in memory, and in the metrics file; a name that is given stays."""
     log, metrics = tmp_path / "log.jsonl", tmp_path / "metrics.json"
     run = measured(redact=True, log_file=log, metrics_file=metrics, name="baseline")
-    ends = run.ends
-    assert ends[-1].error is not None
-    assert ends[-1].error.startswith("FileNotFoundError: text-")
+    assert f"{run.ends[-1].error}".startswith("FileNotFoundError: text-")
     assert run.header.name == "baseline"
     assert run.header.environment["host"] == placeholder("host", HOST, "a salt")
     assert not [needle for needle in NEEDLES if needle in f"{run.header}{run.events}{run.ends}"]

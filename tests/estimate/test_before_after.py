@@ -66,11 +66,8 @@ def test_times_are_of_as_many_samples() -> None:
     """Batches twice as large, which take twice as long, are as fast."""
     before = noisy(5)
     half = run_of([before.steps.replace(samples=np.full(180, 2))], mode="log")
-    result = before_after(half, before)
-    assert result.steady.ratio is not None
+    result: Any = before_after(half, before)
     assert result.steady.ratio.value == pytest.approx(2)
-    assert result.wait.now is not None
-    assert result.wait.before is not None
     assert result.wait.before.value == pytest.approx(2 * result.wait.now.value)
 
 

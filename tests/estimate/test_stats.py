@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats as reference
@@ -13,9 +15,7 @@ TEN = Estimate(10.0, 9.0, 12.0)
 FIVE = Estimate(5.0, 4.0, 5.5)
 
 
-def bounds(estimate: Estimate) -> tuple[float, float, float]:
-    assert estimate.low is not None
-    assert estimate.high is not None
+def bounds(estimate: Any) -> Any:
     return estimate.value, estimate.low, estimate.high
 
 
@@ -92,9 +92,7 @@ def test_the_slope_is_robust() -> None:
     times = np.arange(30.0)
     values = 2 * times + np.random.default_rng(0).normal(0, 0.1, 30)
     values[::5] += 100
-    found = slope([(times, values)])
-    assert found is not None
-    value, low, high = bounds(found)
+    value, low, high = bounds(slope([(times, values)]))
     assert value == pytest.approx(2, abs=0.2)
     assert low < 2 < high
     assert slope([(times[:1], values[:1])]) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from loadeval.findings.remedies import remedy_for, slow_format
@@ -17,8 +19,7 @@ from tests.inside.test_code import LINE, seen
     ],
 )
 def test_functions_with_a_remedy(function: str, do: str) -> None:
-    remedy = remedy_for(function)
-    assert remedy is not None
+    remedy: Any = remedy_for(function)
     assert (remedy.do, remedy.form) == (do, "")
 
 
@@ -50,8 +51,7 @@ def test_members_of_archives_are_read_in_order_or_unpacked(function: str, do: st
     ],
 )
 def test_functions_tell_the_form_of_the_data(function: str, form: str) -> None:
-    found = slow_format(seen({"": 100}, calls={function: 90}), None)
-    assert found is not None
+    found: Any = slow_format(seen({"": 100}, calls={function: 90}), None)
     assert (found.remedy.form, found.name, found.share) == (form, f"{LINE} > {function}", 0.9)
 
 
