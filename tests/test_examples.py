@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import subprocess
 import sys
 import tempfile
 from contextlib import redirect_stdout
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from loadeval import read_run
+from tests.launch.conftest import ran
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NOTEBOOK = EXAMPLES / "notebook.ipynb"
@@ -51,14 +51,8 @@ class Outcome:
             pytest.importorskip(module)
         folder.mkdir()
         command = [sys.executable, *(before or ("-W", "error"))]
-        done = subprocess.run(
-            [*command, EXAMPLES / name, *OPTIONS.get(name, "").split(), folder],
-            cwd=folder.parent,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        options = OPTIONS.get(name, "").split()
+        done = ran(folder.parent, *command, EXAMPLES / name, *options, folder, timeout_s=300)
         assert done.returncode == 0, done.stderr
         self.folder = folder
         self.printed = done.stdout
@@ -109,13 +103,7 @@ def test_the_lines_that_are_kept_work_with_dalis_class(tmp_path: Path) -> None:
     kept = as_it_was[: as_it_was.index("    files = (")] + "\n\nmain()\n"
     script = tmp_path / "as_it_was.py"
     script.write_text(kept, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, script, "--photographs", "64", tmp_path],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = ran(tmp_path, "python", script, "--photographs", "64", tmp_path, timeout_s=120)
     assert done.returncode == 0, done.stderr
     assert {"real.json", "ideal.json"} <= {path.name for path in tmp_path.iterdir()}
 

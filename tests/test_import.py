@@ -10,15 +10,27 @@ from pathlib import Path
 import pytest
 
 import loadeval
+from tests.runs import DEMO
+from tests.runs.measured import record
 
 FRAMEWORKS = {
-    *("torch", "nvidia", "spdl", "PIL"),
+    *("torch", "nvidia", "spdl", "PIL", "tensorboard", "pyarrow", "pandas"),
     *("matplotlib", "plotly", "jinja2", "rich", "typer", "psutil"),
 }
 MEASURE = """
 from loadeval import LoaderEvaluator
 with LoaderEvaluator(range(3), {mode!r}, probes=()) as evaluator:
     for _ in evaluator:
+        pass
+"""
+
+
+RUN = """
+from loadeval.cli.main import app
+for command in {commands!r}:
+    try:
+        app(command.split(), standalone_mode=False)
+    except SystemExit:
         pass
 """
 
@@ -31,7 +43,7 @@ def imported(code: str = "import loadeval") -> tuple[float, set[str]]:
         "import json\nprint(json.dumps([seconds, sorted(sys.modules)]))"
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
-    seconds, modules = json.loads(out)
+    seconds, modules = json.loads(out.splitlines()[-1])
     return seconds, set(modules)
 
 
@@ -54,6 +66,22 @@ def test_measuring_loads_less_than_40_modules(mode: str) -> None:
     assert not modules & (FRAMEWORKS - {"psutil"})
     unused = ("loadeval.estimate", "loadeval.findings", "loadeval.report")
     assert not any(name.startswith(unused) for name in own)
+
+
+def test_nothing_is_imported_that_a_command_does_not_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No framework for any, and no library that draws unless something is drawn."""
+    monkeypatch.chdir(tmp_path)
+    for name, mode in (("log", "log"), ("other", "log"), ("replay", "replay")):
+        record(tmp_path / f"{name}.jsonl", mode)
+    commands = [
+        *("--help", "report --help", "compare log.jsonl replay.jsonl", "doctor", "backends ."),
+        *("compare log.jsonl other.jsonl", "watch log.jsonl --once", f"whatif {DEMO}"),
+        *("export log.jsonl -f chrome", "export log.jsonl -f csv"),
+    ]
+    modules = imported(RUN.format(commands=commands))[1]
+    assert not modules & (FRAMEWORKS - {"rich", "typer", "psutil"})
 
 
 def test_type_checkers_know_all_names() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import loadeval
 import loadeval.testing
 from loadeval.cli.main import COMMANDS, app
 from loadeval.cli.run import EPILOG
+from tests.launch.conftest import ran
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -31,12 +31,7 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as `make docs` builds it: a warning is an error."""
     site = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", "-b", "html"]
-    done = subprocess.run(
-        [*command, "-d", site / "doctrees", DOCS, site / "html"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran(ROOT, *command, "-d", site / "doctrees", DOCS, site / "html")
     assert done.returncode == 0, done.stderr
     return site / "html"
 

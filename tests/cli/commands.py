@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -26,17 +24,3 @@ def runner(*command: str, columns: int = 80) -> Run:
         return done.exit_code, done.stdout, done.stderr
 
     return run
-
-
-def imported_by(*commands: Sequence[object]) -> set[str]:
-    """The packages that a process has imported when it ends the last of these commands."""
-    script = (
-        "import json, sys\nfrom loadeval.cli.main import app\n"
-        "for arguments in json.loads(sys.argv[1]):\n"
-        "  try: app(arguments, standalone_mode=False)\n  except SystemExit: pass\n"
-        "print(*{name.partition('.')[0] for name in sys.modules})"
-    )
-    arguments = json.dumps([[str(word) for word in command] for command in commands])
-    command = [sys.executable, "-c", script, arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return set(done.stdout.splitlines()[-1].split())

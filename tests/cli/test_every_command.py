@@ -9,13 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import imported_by, runner
-from tests.runs import DEMO
+from tests.cli.commands import runner
 from tests.runs.measured import record
 
 READING = ["compare", "report", "whatif", "export", "watch"]
-FRAMEWORKS = {"torch", "nvidia", "tensorboard", "pyarrow", "pandas"}
-DRAWING = {"matplotlib", "jinja2"}
 
 
 @pytest.mark.check
@@ -63,21 +60,3 @@ def test_what_cannot_be_run_is_said_before_anything_is_made(
     expected = code, "", f"Error: cannot run {program}: {why}\n"
     assert runner(command)("--", program) == expected
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
-
-
-def test_nothing_is_imported_that_a_command_does_not_need(tmp_path: Path) -> None:
-    """No framework for any, and no library that draws unless something is drawn."""
-    runs = [record(tmp_path / f"{mode}.jsonl", mode) for mode in ("log", "replay")]
-    packages = imported_by(
-        ["--help"],
-        ["report", "--help"],
-        ["compare", *runs],
-        ["compare", runs[0], record(tmp_path / "other.jsonl")],
-        ["export", runs[0], "-f", "chrome"],
-        ["export", runs[0], "-f", "csv"],
-        ["watch", runs[0], "--once"],
-        ["backends", tmp_path],
-        ["doctor"],
-        ["whatif", DEMO],
-    )
-    assert not packages & (FRAMEWORKS | DRAWING)
