@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -431,3 +433,33 @@ def test_what_is_no_part_of_the_time_lost_is_ahead_of_it_where_it_costs_more(
     diagnosis = diagnose(logged([wait_ms] * 200), validation=slow)
     assert (diagnosis.findings[0].rule == "slow validation") is is_ahead
     assert (diagnosis.actions[0].findings == ("slow validation",)) is is_ahead
+
+
+# The order of rules
+
+TOLD = """
+import {first}
+from loadeval.findings.engine import diagnose
+from tests.builder import alternating
+diagnosis = diagnose(alternating())
+print(*diagnosis.nothing, *diagnosis.skipped, sep=", ")
+"""
+
+
+def test_rules_are_told_in_one_order_whatever_was_imported_first() -> None:
+    """Attaching to a process imports some of the rooms of rules, and not the first one first."""
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", TOLD.format(first=first)], stdout=subprocess.PIPE, check=True
+        )
+        for first in ("loadeval.findings.engine", "loadeval.findings.run")
+    ]
+    assert told[0].stdout == told[1].stdout
+
+
+def test_rules_that_need_a_longer_run_say_so_together() -> None:
+    """Forty steady batches do for all that judge by them alone."""
+    short, longer = diagnose(logged([0.1] * 11)), diagnose(logged([0.1] * 41))
+    assert {"stalls", "outliers", "drift"} <= short.more_batches.keys()
+    assert max(short.more_batches.values()) == 33
+    assert longer.more_batches == {}
