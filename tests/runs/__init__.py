@@ -1,6 +1,6 @@
 """Every run that tests share, built or recorded. Where two builders would do, take the first.
 
-- `tests.builder`: of a few numbers. `given.write_run` writes the log of any run.
+- `tests.builder`: of a few numbers; `given.write_run` writes their logs.
 - `measured`: a LoaderEvaluator measures a scripted loader: `recorded` in memory, `record` to disk.
 - `looked_into`: the stages of the loader are known too.
 - `ranks`: synchronous training on many ranks.
