@@ -66,7 +66,7 @@ def test_before_the_first_batch() -> None:
 @pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
 def test_the_last_minute_is_what_a_report_says(tmp_path: Path, mode: str) -> None:
     waits_ns = [SECOND if number == 123 else 2 * MS for number in range(500)]
-    left = {(1, 321)}
+    left = set() if mode == "alternate" else {(1, 321)}  # a pair is not measured whole
     path = record(
         tmp_path / "run.jsonl", mode, waits_ns=waits_ns, epochs=3, probes=(), left_after=left
     )
