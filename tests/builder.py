@@ -146,7 +146,7 @@ def cores_read(run: Run, **subjects: float | tuple[float, float]) -> Run:
     The machine's are those of the others, unless they are given: nobody else is at work.
     """
     pairs = {subject: np.broadcast_to(cores, 2) for subject, cores in subjects.items()}
-    pairs = {"machine": sum(pairs.values()), **pairs}
+    pairs = {"machine": np.sum([*pairs.values()], axis=0), **pairs}
     time_ns = np.arange(2000) * 10 * MS
     arm = run.steps.arm[(np.searchsorted(run.steps.request_ns, time_ns) - 1).clip(min=0)]
     readings = {

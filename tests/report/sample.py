@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.columns import Columns
+from loadeval.data.log import read_run
 from loadeval.estimate.stats import Estimate
+from loadeval.model.model import Model
+from loadeval.report import whatif
 from loadeval.report.blocks import (
     Bars,
     Chart,
@@ -19,6 +24,8 @@ from loadeval.report.blocks import (
     Table,
     Text,
 )
+from loadeval.report.build import Result, inside, result_of, timeline
+from tests.runs import DEMO
 
 MS = 1e6
 FOLDER = "/home/user/projects/vision/experiments/2026-11"
@@ -136,26 +143,18 @@ def time_per_batch() -> Bars:
     return replace(BARS, title="Time per batch", says=says)
 
 
-def waits(count: int = 384, epoch: int = 32) -> Chart:
-    """Real and ideal blocks in turn, an epoch start in each epoch, and a few outliers."""
-    random = np.random.default_rng(7)
-    batch = np.arange(count) % epoch
-    arm = ((np.arange(count) // 13) % 3).clip(0, 1)
-    wait_ns = np.where(arm == 1, 5e3, random.choice([2, 40], count) * MS * random.random(count))
-    wait_ns = np.where(batch == 0, 133 * MS, wait_ns)
-    outlier = np.zeros(count, dtype=np.bool_)
-    outlier[[count // 30 + 1, count - 20, count - 17]] = True
-    wait_ns = np.where(outlier, 80 * MS, wait_ns).astype(np.int64)
-    batches = {
-        "request_ns": np.cumsum(wait_ns + 22_000_000) - wait_ns,
-        "wait_ns": wait_ns,
-        "arm": arm,
-        "epoch": np.arange(count) // epoch,
-        "batch": batch,
-        "outlier": outlier,
-    }
-    says = f"How long training waited for each of {count:,} batches."
-    return Chart("waits", "Waits", says, {"batches": Columns(batches)})
+@cache
+def demo() -> Result:
+    return result_of(read_run(DEMO))
+
+
+def chart_of(section: Section) -> Chart:
+    (chart,) = (block for block in section.blocks if isinstance(block, Chart))
+    return chart
+
+
+def waits(of: Result | None = None) -> Chart:
+    return chart_of(timeline(of or demo()))
 
 
 def system_metrics(count: int = 150) -> Chart:
@@ -176,64 +175,16 @@ def system_metrics(count: int = 150) -> Chart:
 
 
 def stages() -> Chart:
-    """Two workers that load a batch each in turn, for a training process that waits for them."""
-    batch = np.arange(24)
-    begin_ns = 44_000_000 * (batch // 2) + 20_000_000 * (batch % 2)
-    fetch_ns = 35_000_000 + 2_000_000 * (batch % 3)
-    ready_ns = begin_ns + 41_000_000
-    unknown = np.full(24, UNKNOWN)
-    names = ("index_ns", "pickle_start_ns", "pickle_ns", "received_ns", "receive_ns", "pin_ns")
-    batches = {
-        "worker": batch % 2,
-        "batch": batch,
-        "fetch_start_ns": begin_ns,
-        "fetch_ns": fetch_ns,
-        "collate_ns": ready_ns - begin_ns - fetch_ns,
-        "delivered_ns": ready_ns,
-        **dict.fromkeys(names, unknown),
-    }
-    stages = {
-        "label": ["indices", "fetch", "  shrink", "  decode", "collate", "receive"],
-        "stage": ["indices", "fetch", "fetch", "fetch", "collate", "receive"],
-        "ns": [41.3e3, 38.1 * MS, 23.9 * MS, 14.0 * MS, 3.85 * MS, 1.71 * MS],
-    }
-    return Chart(
-        "stages",
-        "Inside the loader",
-        "Fetching takes 86% of loading a batch. Below, epoch 3, batches 0 to 23: what each worker "
-        "and the training process did when.",
-        {
-            "stages": Columns({name: np.array(column) for name, column in stages.items()}),
-            "batches": Columns(batches),
-            "steps": Columns({"start_ns": ready_ns, "end_ns": ready_ns + 10_000_000}),
-        },
-        "duration",
-    )
+    return chart_of(inside(demo()))
 
 
 def worker_curve() -> Chart:
-    workers = np.arange(0, 9)
-    predicted = np.minimum(363.0 * np.maximum(workers, 0.6), 1503.0)
-    return Chart(
-        "worker curve",
-        "Throughput by number of workers",
-        "727 images/s were measured with 2 workers; from 5 on the training step is the limit.",
-        {
-            "measured": Columns({"workers": [2], "rate": [Estimate(727.0, 701.0, 753.0)]}),
-            "predicted": Columns(
-                {
-                    "workers": workers,
-                    "rate": [Estimate(rate, rate * 0.9, rate * 1.08) for rate in predicted],
-                }
-            ),
-        },
-        unit="images/s",
-    )
+    model = Model.of(demo().run)
+    return whatif.worker_curve(model, whatif.by_workers(model))
 
 
-def every_chart() -> list[Chart | Bars]:
-    charts = real_beside_ideal(), backends(), system_metrics(), stages(), worker_curve()
-    return [*charts, time_per_batch()]
+KINDS = (real_beside_ideal, backends, time_per_batch, system_metrics, stages, worker_curve)
+CHARTS: dict[str, Callable[[], Chart | Bars]] = {each.__name__: each for each in KINDS}
 
 
 LOST = [
@@ -265,7 +216,7 @@ ENTRIES = [
     Text("Workers were seen 720 times.", "entry"),
     Text("A stage can take longer than training waits for it.", "entry"),
 ]
-SETTINGS = [
+SETTINGS: list[tuple[str, str | Number]] = [
     ("loader", "DataLoader"),
     ("bytes per batch", Number(4_816_896, "size")),
     ("usable CPUs", "4"),
