@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,22 @@ def alternating(
         for pair in range(pairs if alone is not None else 0)
     ]
     return run_of(blocks, **{"prefetches": tuple(prefetches), **known})
+
+
+def cores_read(run: Run, **subjects: float | tuple[float, float]) -> Run:
+    """The run with the CPUs in use, each the same in both arms, or a pair: real and ideal.
+
+    The machine's are those of the others, unless they are given: nobody else is at work.
+    """
+    pairs = {subject: np.broadcast_to(cores, 2) for subject, cores in subjects.items()}
+    pairs = {"machine": np.sum([*pairs.values()], axis=0), **pairs}
+    time_ns = np.arange(2000) * 10 * MS
+    arm = run.steps.arm[(np.searchsorted(run.steps.request_ns, time_ns) - 1).clip(min=0)]
+    readings = {
+        ("host", subject): Columns({"time_ns": time_ns, "cpu_cores": cores[arm].astype(float)})
+        for subject, cores in pairs.items()
+    }
+    return replace(run, readings=readings)
 
 
 def logged(

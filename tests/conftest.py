@@ -7,18 +7,16 @@ import gc
 import json
 import os
 import signal
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from tempfile import gettempdir
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from tests.whole_outputs import differences, shortened, written
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
 
 CHECK = """
 frameworks injected demo
@@ -29,8 +27,7 @@ adapters/test_spdl_pipeline.py
 adapters/test_stages_compatibility.py adapters/test_torchdata_nodes.py
 adapters/test_torchdata_stateful.py adapters/test_webdataset.py
 test_track.py
-test_adapters_doc.py test_docs.py test_examples.py test_export_doc.py test_inside_doc.py
-test_json_doc.py test_pages.py test_readme.py test_security.py test_site.py test_what_if_doc.py
+test_docs.py test_examples.py test_json_doc.py test_pages.py test_security.py test_site.py
 """.split()  # noqa: SIM905 - paths, several on a line
 """What only `make check` runs: `make test` need not even be able to import it."""
 GOLDEN = Path(__file__).with_name("golden")
@@ -52,6 +49,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A forked worker leaves alone what tests before it left in cycles: the destructor of a pipeline of
 # DALI's waits for threads that only its own process has.
 os.register_at_fork(after_in_child=lambda: gc.freeze())  # noqa: PLW0108 - a test replaces it
+
+
+# What the terminal is like, if there is one, does not matter.
+for variable in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(variable, None)
 
 
 @pytest.fixture

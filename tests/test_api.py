@@ -9,8 +9,11 @@ import ast
 import enum
 import inspect
 import shlex
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 import loadeval
 from loadeval import testing
@@ -18,11 +21,6 @@ from loadeval.cli.main import COMMANDS
 from tests.cli.commands import runner
 from tests.recordings import laid_out
 from tests.whole_outputs import trimmed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import pytest
 
 WIDEST = 90
 """A longer signature has a line for each parameter."""
@@ -54,7 +52,6 @@ EXIT_CODES = (
 def test_api(
     golden: Callable[[str, Any], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Public names, what adapters import, each command's help, and exit codes."""
     monkeypatch.chdir(tmp_path)
     golden("api.txt", trimmed("\n".join((*names(), *imports(), *helps(), *exit_codes(tmp_path)))))
 

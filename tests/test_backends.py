@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import gc
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from loadeval import Backend, UsageError, compare_backends, read_run
-from loadeval.data.columns import Columns
+from loadeval import Backend, Run, UsageError, compare_backends, read_run
+from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.run import ARMS
 from loadeval.report.report import Report, report_of_runs
 from loadeval.testing import FakeClock, ScriptedLoader
 from tests.builder import alternating
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from loadeval import Run
+from tests.scripted import SerialAdapter, SerialLoader, register
 
 MS = 1_000_000
 IMAGES = np.zeros((4, 3, 2, 2), np.uint8)
@@ -75,14 +73,25 @@ def _scripted() -> Scripted:
     return Scripted()
 
 
-def rates(result: Report, name: str) -> list[float]:
-    """Images per second: real, ideal, and of the loader alone."""
-    throughput = result.backends[name].throughput
-    return [throughput[arm].value for arm in ("real", "ideal", "loader_only")]
+class Stand(Scripted):
+    """One backend of `batches`, with a log in `folder`."""
+
+    def __init__(self, batches: list[Any], folder: Path) -> None:
+        super().__init__()
+        self.serial: Any = SerialLoader(batches, [15 * MS] * len(batches), self.clock)
+        self.folder = folder
+
+    def compared(self, **options: Any) -> Report:
+        with pytest.MonkeyPatch.context() as patch:
+            register(patch, SerialLoader.__module__, SerialAdapter)
+            backends = {"scripted": self.serial}
+            return self.compare(backends, log_dir=self.folder, probes=(), **options)
+
+    def run(self) -> Run:
+        return read_run(self.folder / "scripted.jsonl")
 
 
 def test_what_is_printed(scripted: Scripted) -> None:
-    """Real is loading and step, ideal the step; failures and other work are told too."""
     loaders = {name: scripted.loader(ms) for name, ms in (("slow", 30), ("fast", 10), ("even", 20))}
     broken = scripted.loader(10, batch=OSError("the disk\nwent away"))
     small = scripted.loader(10, batch=IMAGES[:2])
@@ -99,10 +108,7 @@ def turns(name: str, wait: float = 5.0, pairs: int = 8, **known: Any) -> Run:
     ("runs", "headline"),
     [
         ([turns("a", 20), turns("b")], "b is 2.00x [2.00x, 2.00x] as fast as a"),
-        (
-            [turns("a"), turns("b")],
-            "No difference is shown between a and b: 1.00x [1.00x, 1.00x]",
-        ),
+        ([turns("a"), turns("b")], "No difference is shown between a and b: 1.00x [1.00x, 1.00x]"),
         (
             [turns("a", 20, pairs=1), turns("b", pairs=1)],
             "b was 2.00x as fast as a, too few measurements for a 95% CI",
@@ -125,7 +131,6 @@ def test_memory_is_that_of_training_and_workers() -> None:
 
 
 def test_a_page_has_the_inside_of_each_loader() -> None:
-    """Behind what the text of all has."""
     result = report_of_runs([turns("a"), turns("b", 20), turns("c", 30)])
     assert [section.title for section in result.sections() if not section.priority] == [
         f"{name}: {title}"
@@ -134,32 +139,12 @@ def test_a_page_has_the_inside_of_each_loader() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("batch", "batches", "message"),
-    [
-        (IMAGES[:2], 60, r"batch 0 is \(2, 3, 2, 2\) uint8 where a has \(4, 3, 2, 2\) uint8; b: "),
-        (IMAGES.astype(np.float32), 60, r"batch 0 is \(4, 3, 2, 2\) float32 where a has"),
-        (IMAGES, 50, "an epoch has 50 batches where a has 60"),
-    ],
-    ids=["shape", "type", "epoch"],
-)
-def test_unequal_work_is_refused(
-    scripted: Scripted, batch: Any, batches: int, message: str
-) -> None:
-    unlike = scripted.loader(10, batches, batch)
-    with pytest.raises(UsageError, match=f"b: {message}.*unequal=True if this is intended"):
+def test_unequal_work_is_refused(scripted: Scripted) -> None:
+    """By the first batch of each."""
+    unlike = scripted.loader(10, batch=IMAGES.astype(np.float32))
+    with pytest.raises(UsageError, match=r"b: batch 0 is .*unequal=True if this is intended"):
         scripted.compare({"a": scripted.loader(10), "b": unlike})
     assert unlike.asked == 1
-
-
-@pytest.mark.parametrize("fails_at", [0, 20])
-def test_a_backend_that_fails_leaves_the_others(scripted: Scripted, fails_at: int) -> None:
-    broken = scripted.loader(10)
-    broken.batches = [IMAGES] * fails_at + [OSError("the disk\nwent away")] * (60 - fails_at)
-    result = scripted.compare({"broken": broken, "good": scripted.loader(10)})
-    assert result.failed == {"broken": "OSError: the disk went away"}
-    assert list(result.backends) == ["good"]
-    assert rates(result, "good")[0] == pytest.approx(200)
 
 
 def test_logs_make_the_same_comparison_again(scripted: Scripted, tmp_path: Path) -> None:
@@ -176,7 +161,6 @@ def test_logs_make_the_same_comparison_again(scripted: Scripted, tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batches": 0}, "batches is 0; expected a whole number, 1 or more"),
         ({"rounds": 0}, "rounds is 0; expected 1 or more"),
         ({"pairs": 3}, "there is no option pairs=; expected one of samples, unit"),
     ],
@@ -275,9 +259,115 @@ def test_backends_take_turns_in_an_order_that_the_seed_decides(scripted: Scripte
     assert all(3 <= order(0).count(name) <= 4 for name in "abc")
 
 
-def test_an_error_of_the_step_is_raised(scripted: Scripted) -> None:
-    def fail(_batch: object) -> None:
-        raise RuntimeError("out of memory")
+def counted(run: Run, arm: str) -> dict[int, int]:
+    """How many batches of an arm count in each round."""
+    of_arm = run.steps.pair[run.steps.arm == ARMS.index(arm)]
+    numbers, counts = np.unique(of_arm[of_arm != UNKNOWN], return_counts=True)
+    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 
-    with pytest.raises(RuntimeError, match="out of memory"):
-        scripted.compare({"a": scripted.loader(10)}, step=fail)
+
+@pytest.mark.parametrize(("length", "of_run", "of_round"), [(200, 48, 16), (15, 24, 8)])
+def test_each_round_counts_as_many_batches(
+    tmp_path: Path, length: int, of_run: int, of_round: int
+) -> None:
+    """Of both arms, over several blocks, or epochs that are too short for a round."""
+    stand = Stand(list(range(length)), tmp_path)
+    stand.compared(batches=of_run)
+    run = stand.run()
+    assert counted(run, "real") == counted(run, "ideal") == dict.fromkeys(range(3), of_round)
+    assert ("exhausted" in {end.cause for end in run.ends}) is (length == 15)
+
+
+def test_a_loader_is_stopped_where_the_step_fails(tmp_path: Path) -> None:
+    stand = Stand(list(range(200)), tmp_path)
+
+    def fail(_batch: object) -> None:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        stand.compared(step=fail)
+    assert stand.serial.closed == 2
+    assert [end.cause for end in stand.run().ends] == ["broken off"]
+
+
+def test_an_error_of_the_loader_ends_the_round(tmp_path: Path) -> None:
+    """Once the batches before it were served."""
+    stand, served = Stand([*range(5), OSError("the disk\nwent away")], tmp_path), list[int]()
+    result = stand.compared(step=served.append)
+    assert served == list(range(5))
+    assert result.failed == {"scripted": "OSError: the disk went away"}
+    assert [end.cause for end in stand.run().ends] == ["failed"]
+
+
+def test_epochs_that_are_too_short_are_an_error(tmp_path: Path) -> None:
+    assert "in 3 epochs" in Stand([1, 2], tmp_path).compared().failed["scripted"]
+
+
+def test_a_loader_that_is_made_for_an_epoch_has_nothing_ready(tmp_path: Path) -> None:
+    """Whatever the one before has: all batches that a queue holds are of the head."""
+    stand = Stand(list(range(200)), tmp_path)
+    loader = stand.serial
+    loader.prefetched = loader.ready = 4
+    stand.serial = lambda: loader
+    stand.compared()
+    assert stand.run().loader.ready_batches == 0
+
+
+def test_the_workers_of_a_dataloader_end_with_the_epoch() -> None:
+    dataset = TensorDataset(torch.zeros(80, 2))
+    loader = DataLoader(dataset, batch_size=4, num_workers=1, persistent_workers=True)
+    compare_backends({"torch": loader}, len, batches=9, rounds=3, probes=(), stages=False)
+    assert loader._iterator is None
+
+
+def unlike(one: Any, other: Any, **options: Any) -> str:
+    """What is said of two backends that do not do the same."""
+    with pytest.raises(UsageError) as caught:
+        compare_backends({"a": one, "b": other}, len, probes=(), **options)
+    return str(caught.value).partition(": ")[2].partition("; convert")[0]
+
+
+def test_the_look_is_at_the_converted_batch() -> None:
+    batches = [np.zeros((4, 2))] * 3
+    converted = Backend(batches, convert=lambda batch: batch[:2])
+    assert unlike(batches, converted) == (
+        "b: batch 0 is (2, 2) float64 where a has (4, 2) float64; "
+        "b: batch 0 has 2 samples where a has 4"
+    )
+    doubled = Backend(["ab"], convert=lambda text: 2 * text)
+    assert unlike(["ab"], doubled, samples=len) == "b: batch 0 has 4 samples where a has 2"
+
+
+class Framework:
+    """An array whose framework has its own names of types."""
+
+    shape, dtype, nbytes = (2,), "DALIDataType.UINT8", 2
+
+
+@pytest.mark.parametrize(
+    ("batch", "words"),
+    [
+        ((np.zeros(4), torch.zeros(2, 3)), "(4,) float64, (2, 3) float32"),
+        ([Framework()], "(2,) uint8"),
+        ([["a", "b"], 1], "str, str, int"),
+        ([], "empty"),
+    ],
+)
+def test_a_batch_in_words(batch: Any, words: str) -> None:
+    """Arrays by shape and type, whatever holds them; other leaves by class."""
+    assert unlike([None], [batch]) == f"b: batch 0 is {words} where a has NoneType"
+
+
+def test_what_differs_is_told_in_short() -> None:
+    told = unlike([None], [["path"] * 256])
+    assert told.startswith("b: batch 0 is str, str, ")
+    assert told.endswith(", str, str where a has NoneType")
+    assert len(told) < 256
+
+
+def test_the_length_of_an_epoch_is_compared_where_it_is_known() -> None:
+    assert unlike([None] * 10, [None] * 1005) == "b: an epoch has 1005 batches where a has 10"
+    untold = compare_backends(
+        {"a": [None] * 60, "b": lambda: iter([None] * 60)}, id, batches=9, rounds=3, probes=()
+    )
+    assert not untold.failed

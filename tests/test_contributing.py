@@ -15,7 +15,6 @@ CONFIGURATION = (ROOT / "pyproject.toml").read_text()
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib came with Python 3.11")
 def test_its_layers_are_those_that_are_checked() -> None:
-    """Their order is the same, but for what starts a program."""
     import tomllib
 
     contracts = tomllib.loads(CONFIGURATION)["tool"]["importlinter"]["contracts"]

@@ -18,7 +18,6 @@ MODULES = [
 
 @pytest.mark.parametrize("module", MODULES)
 def test_examples(module: str) -> None:
-    """Run the examples of each module that has some."""
     result = doctest.testmod(importlib.import_module(module))
     assert result.attempted > 0
     assert result.failed == 0

@@ -8,26 +8,17 @@ import json
 import math
 import pickle
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from loadeval import (
-    IterableAdapter,
-    LoaderEvaluator,
-    LoadevalWarning,
-    UsageError,
-    read_run,
-)
+from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning, UsageError, read_run
 from loadeval.core.loop import CHUNK
-from loadeval.estimate.gap import gap
 from loadeval.testing import FakeClock, ScriptedLoader
 from tests.scripted import register
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 class Loader:
@@ -71,11 +62,10 @@ def test_attributes_are_read_and_written_through() -> None:
         _ = evaluator.old
 
 
-@pytest.mark.parametrize("name", ["mode", "num_cached_batches"])
-def test_what_it_was_made_with_cannot_be_assigned(name: str) -> None:
-    evaluator = LoaderEvaluator(Loader())
-    with pytest.raises(AttributeError, match=f"{name} cannot be set"):
-        setattr(evaluator, name, "replay")
+def test_what_it_was_made_with_cannot_be_assigned() -> None:
+    evaluator: Any = LoaderEvaluator(Loader())
+    with pytest.raises(AttributeError, match="mode cannot be set"):
+        evaluator.mode = "replay"
 
 
 def test_the_metrics_file_can_be_assigned(tmp_path: Path) -> None:
@@ -136,14 +126,7 @@ def test_batch_times_can_be_reset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("batch_times", [0.5, 0.25]),
-        ("start_time", None),
-        ("end_time", 7.0),
-        ("cached_batches", ["x"]),
-        ("cache_ready", True),
-    ],
+    ("name", "value"), [("batch_times", [0.5, 0.25]), ("end_time", 7.0), ("cached_batches", ["x"])]
 )
 def test_a_result_that_is_assigned_is_read_until_the_next_epoch(name: str, value: Any) -> None:
     """As in DALI's class, whose epochs begin with results of their own."""
@@ -158,21 +141,16 @@ def test_a_result_that_is_assigned_is_read_until_the_next_epoch(name: str, value
 
 def test_times_have_the_names_of_dalis_class() -> None:
     """The waits in seconds, and by the wall clock when reading began and came to its end."""
-    evaluator = LoaderEvaluator(Loader())
+    evaluator: Any = LoaderEvaluator(Loader())
     assert (evaluator.batch_times, evaluator.start_time, evaluator.end_time) == ([], None, None)
-    before_s = time.time()
     epoch = iter(evaluator)
     next(epoch)
-    times = [(evaluator.start_time, evaluator.end_time)]
+    started_s, nothing = evaluator.start_time, evaluator.end_time
+    assert (started_s, nothing) == (pytest.approx(time.time(), abs=10), None)
     list(epoch)
-    times.append((evaluator.start_time, evaluator.end_time))
-    (started_s, nothing), (again_s, ended_s) = times
-    assert nothing is None
-    assert started_s is not None
-    assert ended_s is not None
-    assert started_s == again_s == pytest.approx(before_s, abs=10)
+    assert evaluator.start_time == started_s
     total_s = evaluator.get_metrics()["total_time"]
-    assert total_s - 1e-3 < ended_s - started_s < 10
+    assert total_s - 1e-3 < evaluator.end_time - started_s < 10
     assert len(evaluator.batch_times) == 3
 
 
@@ -186,10 +164,7 @@ def test_a_replayed_epoch_has_the_length_that_it_serves() -> None:
         len(LoaderEvaluator(lambda: iter("ab"), "replay", num_cached_batches=5))
 
 
-@pytest.mark.parametrize(
-    ("after", "served"),
-    [(1, "aababa"), (5, "abcaba")],
-)
+@pytest.mark.parametrize(("after", "served"), [(1, "aababa"), (5, "abcaba")])
 def test_replay_may_begin_after_real_batches(after: int, served: str) -> None:
     """The first ones are the loader's own and measured as such, however long an epoch is."""
     evaluator = LoaderEvaluator(Loader(), "replay", 2, replay_after=after)
@@ -217,8 +192,8 @@ def test_recording_ends_after_so_many_batches(tmp_path: Path) -> None:
 
 def test_batches_of_an_epoch_that_goes_on_are_recorded_ones() -> None:
     evaluator = LoaderEvaluator(range(9), batches=5)
-    epochs = [iter(evaluator)]
-    assert [next(epochs[0]) for _ in range(3)] == [0, 1, 2]
+    epoch = iter(evaluator)
+    assert [next(epoch) for _ in range(3)] == [0, 1, 2]
     assert len(list(evaluator)) == 9
     assert evaluator.recorded().batches == 5
 
@@ -234,24 +209,6 @@ def test_batches_of_a_broken_off_epoch_are_recorded_ones() -> None:
     assert [end.cause for end in run.ends] == ["broken off", "unmeasured"]
 
 
-def test_real_batches_before_a_replay_are_no_ideal_ones() -> None:
-    """Compared with a real run, they count on neither side."""
-    clock = FakeClock()
-    loader = ScriptedLoader(range(60), [50] * 60, clock)
-    runs = []
-    for options in ({}, {"mode": "replay", "num_cached_batches": 2, "replay_after": 30}):
-        evaluator = LoaderEvaluator(loader, clock=clock, **options)  # type: ignore[arg-type]
-        for _ in range(4):
-            for _ in evaluator:
-                clock.advance(50)
-        runs.append(evaluator.recorded())
-    measured = gap(*runs)
-    assert measured.ideal_wait is not None
-    assert measured.ideal_wait.value == 0
-    assert measured.speedup is not None
-    assert measured.speedup.value == 2.0
-
-
 def pickled(evaluator: LoaderEvaluator) -> Any:
     return pickle.loads(pickle.dumps(evaluator))
 
@@ -259,23 +216,17 @@ def pickled(evaluator: LoaderEvaluator) -> Any:
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickled])
 @pytest.mark.parametrize("mode", ["log", "replay"])
 def test_copies_and_pickles_measure_on_their_own(duplicate: Any, mode: str, tmp_path: Path) -> None:
-    """A copy serves the same batches, begins with no history, and logs beside the original."""
-    original = LoaderEvaluator(Loader(), mode, 2, log_file=tmp_path / "run.jsonl")
+    loader = Loader()
+    original = LoaderEvaluator(loader, mode, 2, log_file=tmp_path / "run.jsonl")
     list(original)
     twin, second = duplicate(original), duplicate(original)
     assert list(twin) == list(original)
     assert (twin.recorded().batches, original.recorded().batches) == (3, 6)
     assert (twin.mode, twin.num_cached_batches) == (mode, 2)
+    assert (twin.dataloader is loader) is (duplicate is copy.copy)
     for evaluator in (original, twin, second):
         evaluator.close()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run-1.jsonl", "run-2.jsonl", "run.jsonl"]
-
-
-def test_a_copy_wraps_the_same_loader() -> None:
-    loader = Loader()
-    evaluator = LoaderEvaluator(loader)
-    assert copy.copy(evaluator).dataloader is loader
-    assert copy.deepcopy(evaluator).dataloader is not loader
 
 
 class ByIndex:
@@ -342,7 +293,6 @@ def test_the_summary_prints_the_lines_of_dalis_class(capsys: pytest.CaptureFixtu
 
 
 def test_saved_metrics_are_read_as_the_run(tmp_path: Path) -> None:
-    """save_metrics writes JSON with DALI's keys that read_run reads whole; or warns."""
     with pytest.warns(LoadevalWarning, match="no filename"):
         LoaderEvaluator(Loader()).save_metrics()
     evaluator = LoaderEvaluator(Loader(), metrics_file=tmp_path / "m.json")
@@ -385,11 +335,9 @@ def test_a_closed_evaluator_serves_unmeasured(tmp_path: Path) -> None:
     assert evaluator.recorded().closed
 
 
-@pytest.mark.parametrize("log_file", ["run.jsonl", None])
-def test_an_epoch_goes_on_after_close(log_file: str | None, tmp_path: Path) -> None:
+def test_an_epoch_goes_on_after_close() -> None:
     """Unmeasured from there, so that nothing of it is held in memory; the run keeps the rest."""
-    path = None if log_file is None else tmp_path / log_file
-    evaluator = LoaderEvaluator(range(3 * CHUNK), log_file=path)
+    evaluator = LoaderEvaluator(range(3 * CHUNK))
     epoch = iter(evaluator)
     assert [next(epoch), next(epoch)] == [0, 1]
     evaluator.close()
@@ -413,7 +361,6 @@ def test_an_evaluator_that_is_dropped_closes_its_log(tmp_path: Path) -> None:
 
 
 def test_the_run_is_named_after_its_file_or_as_asked(tmp_path: Path) -> None:
-    """name=, else the log's file name, else the loader's class."""
     named = LoaderEvaluator(Loader(), name="mine", log_file=tmp_path / "a.jsonl")
     filed = LoaderEvaluator(Loader(), log_file=tmp_path / "b.jsonl")
     plain = LoaderEvaluator(Loader(), "replay", epoch_batches=math.inf)

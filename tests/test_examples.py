@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import subprocess
 import sys
 import tempfile
 from contextlib import redirect_stdout
@@ -15,8 +14,7 @@ from typing import Any
 import pytest
 
 from loadeval import read_run
-
-pytestmark = pytest.mark.check
+from tests.launch.conftest import ran
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NOTEBOOK = EXAMPLES / "notebook.ipynb"
@@ -32,9 +30,7 @@ WRITES = {
 """The files that each example leaves behind; on a GPU there may be more."""
 ELSEWHERE = {"train.py"}
 """Run by tests/launch/test_run_doc.py."""
-NEEDS = {
-    "migrate_from_dali.py": ["nvidia.dali"],
-}
+NEEDS = {"migrate_from_dali.py": ["nvidia.dali"]}
 OPTIONS = {
     "slow_to_fast.py": "--photographs 240 --width 160 --pairs 1",
     "generator.py": "--documents 250",
@@ -55,14 +51,8 @@ class Outcome:
             pytest.importorskip(module)
         folder.mkdir()
         command = [sys.executable, *(before or ("-W", "error"))]
-        done = subprocess.run(
-            [*command, EXAMPLES / name, *OPTIONS.get(name, "").split(), folder],
-            cwd=folder.parent,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        options = OPTIONS.get(name, "").split()
+        done = ran(folder.parent, *command, EXAMPLES / name, *options, folder, timeout_s=300)
         assert done.returncode == 0, done.stderr
         self.folder = folder
         self.printed = done.stdout
@@ -81,13 +71,11 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
 
 
 def test_all_examples_are_run() -> None:
-    """There is no example that the tests leave out."""
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(WRITES) | ELSEWHERE
 
 
 @pytest.mark.parametrize("name", [*WRITES])
 def test_an_example_writes_what_it_says(name: str, outcomes: dict[str, Outcome]) -> None:
-    """An example writes its files into the folder given, and tells of its figure."""
     outcome = outcomes[name]
     assert {path.name for path in outcome.folder.iterdir() if path.is_file()} >= WRITES[name]
     figures = [file for file in WRITES[name] if file.endswith(".png")]
@@ -106,7 +94,6 @@ def test_every_rank_is_told_of(tmp_path: Path) -> None:
 
 
 def test_the_lines_that_are_kept_work_with_dalis_class(tmp_path: Path) -> None:
-    """The import is all that has changed: with DALI's class the same lines run too."""
     pytest.importorskip("nvidia.dali")
     before = "from nvidia.dali.plugin.pytorch.loader_evaluator import LoaderEvaluator\n"
     after = "from loadeval import LoaderEvaluator, plot_comparison\n"
@@ -116,13 +103,7 @@ def test_the_lines_that_are_kept_work_with_dalis_class(tmp_path: Path) -> None:
     kept = as_it_was[: as_it_was.index("    files = (")] + "\n\nmain()\n"
     script = tmp_path / "as_it_was.py"
     script.write_text(kept, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, script, "--photographs", "64", tmp_path],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = ran(tmp_path, "python", script, "--photographs", "64", tmp_path, timeout_s=120)
     assert done.returncode == 0, done.stderr
     assert {"real.json", "ideal.json"} <= {path.name for path in tmp_path.iterdir()}
 
@@ -137,7 +118,6 @@ def test_the_output_shown_is_of_today(name: str, outcomes: dict[str, Outcome]) -
 
 
 def test_the_code_that_is_shown_runs() -> None:
-    """The blocks of Python in the document."""
     blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
     assert blocks
     for block in blocks:

@@ -10,15 +10,27 @@ from pathlib import Path
 import pytest
 
 import loadeval
+from tests.runs import DEMO
+from tests.runs.measured import record
 
 FRAMEWORKS = {
-    *("torch", "nvidia", "spdl", "PIL"),
+    *("torch", "nvidia", "spdl", "PIL", "tensorboard", "pyarrow", "pandas"),
     *("matplotlib", "plotly", "jinja2", "rich", "typer", "psutil"),
 }
 MEASURE = """
 from loadeval import LoaderEvaluator
 with LoaderEvaluator(range(3), {mode!r}, probes=()) as evaluator:
     for _ in evaluator:
+        pass
+"""
+
+
+RUN = """
+from loadeval.cli.main import app
+for command in {commands!r}:
+    try:
+        app(command.split(), standalone_mode=False)
+    except SystemExit:
         pass
 """
 
@@ -31,13 +43,8 @@ def imported(code: str = "import loadeval") -> tuple[float, set[str]]:
         "import json\nprint(json.dumps([seconds, sorted(sys.modules)]))"
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
-    seconds, modules = json.loads(out)
+    seconds, modules = json.loads(out.splitlines()[-1])
     return seconds, set(modules)
-
-
-def test_no_framework_is_imported() -> None:
-    """Neither a framework nor anything for reports comes with `import loadeval`."""
-    assert not imported()[1] & FRAMEWORKS
 
 
 @pytest.mark.check
@@ -61,12 +68,20 @@ def test_measuring_loads_less_than_40_modules(mode: str) -> None:
     assert not any(name.startswith(unused) for name in own)
 
 
-def test_every_public_name_is_there() -> None:
-    """It is itself wherever it is defined, and the package lists it."""
-    for name in loadeval.__all__:
-        value = getattr(loadeval, name)
-        assert value is getattr(sys.modules[value.__module__], name)
-        assert name in dir(loadeval)
+def test_nothing_is_imported_that_a_command_does_not_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No framework for any, and no library that draws unless something is drawn."""
+    monkeypatch.chdir(tmp_path)
+    for name, mode in (("log", "log"), ("other", "log"), ("replay", "replay")):
+        record(tmp_path / f"{name}.jsonl", mode)
+    commands = [
+        *("--help", "report --help", "compare log.jsonl replay.jsonl", "doctor", "backends ."),
+        *("compare log.jsonl other.jsonl", "watch log.jsonl --once", f"whatif {DEMO}"),
+        *("export log.jsonl -f chrome", "export log.jsonl -f csv"),
+    ]
+    modules = imported(RUN.format(commands=commands))[1]
+    assert not modules & (FRAMEWORKS - {"rich", "typer", "psutil"})
 
 
 def test_type_checkers_know_all_names() -> None:
@@ -77,7 +92,6 @@ def test_type_checkers_know_all_names() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    """It is one as in any module, and an ImportError where it is imported."""
     name = "LoaderEvaluater"
     with pytest.raises(AttributeError, match="module 'loadeval' has no attribute 'LoaderEval"):
         getattr(loadeval, name)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from loadeval.data.lines import EpochEnd, Event, LoaderInfo, Prefetch
+from loadeval.data.run import Run
 from loadeval.estimate.gap import gap
 from loadeval.job import Job, are_ranks, job_of
-from tests.runs.ranks import MS, runs_of, train, train_in_pairs
+from tests.runs.ranks import MS, Times, runs_of, train, train_in_pairs
 from tests.runs.tables import replace
 
-if TYPE_CHECKING:
-    from loadeval.data.run import Run
-    from tests.runs.ranks import Times
-
 STEPS = 200
-EACH = list(range(STEPS))
-WORKERS = [batch % 4 for batch in EACH]
 
 
 def waits(ranks: int = 8, steps: int = STEPS, mean_ms: float = 0.1, seed: int = 0) -> Times:
@@ -47,8 +42,8 @@ def here_and_there(ranks: int) -> Times:
     return wait_ns
 
 
-def job(wait_ns: Times, ranks_on_node: int | None = None, **more: Any) -> Job:
-    return job_of(runs_of(train(wait_ns), ranks_on_node, **more))
+def job(wait_ns: Times, ranks_on_node: int | None = None) -> Job:
+    return job_of(runs_of(train(wait_ns), ranks_on_node))
 
 
 def saved(wait_ns: Times, better: Times) -> float:
@@ -65,15 +60,13 @@ def cut(run: Run, batches: int) -> Run:
 def test_a_job_loses_what_its_training_would_save(ranks: int, mean_ms: float) -> None:
     """It does not matter how often another rank is the last."""
     wait_ns = waits(ranks, mean_ms=mean_ms)
-    told = job(wait_ns)
-    assert told.wait_ns is not None
-    assert told.iteration_ns is not None
+    told: Any = job(wait_ns)
     assert told.wait_ns / told.iteration_ns == pytest.approx(saved(wait_ns, 0 * wait_ns), rel=1e-6)
 
 
 def test_no_rank_sees_what_the_job_loses() -> None:
     """Those that do not wait for their batches wait for the straggler, inside of their step."""
-    told = job(slow(), samples=4)
+    told = job(slow())
     assert told.headline == "8 ranks of one job waited for batches 7.9% of the time"
     for rank in told.ranks:
         assert (rank.wait_share or 0.0) < 0.01 or rank.rank == 3
@@ -101,13 +94,6 @@ def test_several_stragglers_are_found_together() -> None:
     told = job(wait_ns, 8).stragglers
     assert (told.ranks, told.host) == ((2, 11), None)
     assert told.says.startswith("ranks 2, 11, one of them last in 100.0% of the batches")
-
-
-def test_each_of_many_stragglers_is_named() -> None:
-    """A quarter of the ranks, now one of them and now another."""
-    wait_ns = waits(40)
-    wait_ns[:10] = here_and_there(10)
-    assert job(wait_ns).stragglers.ranks == tuple(range(10))
 
 
 def test_five_long_waits_of_one_rank_are_a_pattern() -> None:
@@ -213,8 +199,7 @@ def test_the_gap_of_a_job_is_from_the_pairs_of_all_ranks() -> None:
     wait_ns[3] += 30 * MS
     training, arm, pair = train_in_pairs(wait_ns)
     runs = runs_of(training, arm=arm, pair=pair)
-    lost = gap(job_of(runs).run).lost_share
-    assert lost is not None
+    lost: Any = gap(job_of(runs).run).lost_share
     assert lost.value == pytest.approx(saved(wait_ns, 0 * wait_ns), abs=0.01)
 
 

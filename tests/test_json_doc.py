@@ -49,7 +49,6 @@ def test_the_schema_is_one() -> None:
 def test_what_is_printed_of_a_recorded_run_is_valid(
     name: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each key is there, and no other."""
     runs = laid_out(name, tmp_path)
     monkeypatch.chdir(tmp_path)
     code, out, err = runner(command)(*runs, "--json")
@@ -62,7 +61,6 @@ def test_what_is_printed_of_a_recorded_run_is_valid(
 def test_what_watch_prints_is_valid(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a run that did not end, and of the ranks of a job."""
     runs = laid_out(name, tmp_path)
     monkeypatch.chdir(tmp_path)
     code, out, err = runner("watch")(*runs, "--once", "--json")

@@ -32,7 +32,6 @@ def imported(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", sorted(BENCH.rglob("*.py")), ids=lambda path: path.name)
 def test_an_instrument_imports_public_names(path: Path) -> None:
-    """But for a few."""
     is_inside = path.relative_to(BENCH).as_posix() in INSIDE
     assert bool(imported(path) - PUBLIC) is is_inside
 

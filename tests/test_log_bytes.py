@@ -6,11 +6,14 @@ the system. They are compared with the files in tests/golden/logs; `make golden`
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import threading
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +21,7 @@ import pytest
 from loadeval import LoaderEvaluator, compare_backends
 from loadeval.testing import FakeClock, ScriptedLoader
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    Golden = Callable[[str, Any], None]
+Golden = Callable[[str, Any], None]
 
 MS = 1_000_000
 OF_THE_DAY = ("run_id", "created", "environment")
@@ -65,15 +64,10 @@ def waits_ns(count: int) -> list[int]:
     return [int(wait) for wait in waits]
 
 
-class Step:
+def step_of(clock: FakeClock) -> Callable[[object], None]:
     """A training step of 8 ms, and a little more each time."""
-
-    def __init__(self, clock: FakeClock) -> None:
-        self.clock, self.done = clock, 0
-
-    def __call__(self, _batch: object) -> None:
-        self.clock.advance(8 * MS + 1000 * (self.done % 97))
-        self.done += 1
+    more_ns = (1000 * (done % 97) for done in itertools.count())
+    return lambda _: clock.advance(8 * MS + next(more_ns))
 
 
 def logged(
@@ -86,7 +80,7 @@ def logged(
 ) -> list[Path]:
     """The log of EPOCHS, of which the first is left after ten batches where `leaves`."""
     clock, path = FakeClock(), folder / "run.jsonl"
-    step, loader = Step(clock), ScriptedLoader(served, waits_ns(len(served)), clock)
+    step, loader = step_of(clock), ScriptedLoader(served, waits_ns(len(served)), clock)
     with LoaderEvaluator(
         loader, mode, log_file=path, probes=(), seed=3, clock=clock, **options
     ) as evaluator:
@@ -107,7 +101,7 @@ def failing(folder: Path) -> list[Path]:
         LoaderEvaluator(broken, log_file=path, probes=(), clock=clock) as evaluator,
         pytest.raises(OSError, match="no such file"),
     ):
-        list(map(Step(clock), evaluator))
+        list(map(step_of(clock), evaluator))
     return [path]
 
 
@@ -118,7 +112,7 @@ def compared(folder: Path) -> list[Path]:
     backends = {"slow": slower, "fast": ScriptedLoader(batches(90), waits_ns(90), clock)}
     compare_backends(
         backends,
-        Step(clock),
+        step_of(clock),
         batches=60,
         rounds=3,
         log_dir=folder,
@@ -147,7 +141,6 @@ RUNS: dict[str, Callable[[Path], Sequence[Path]]] = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_log_has_the_same_bytes(name: str, tmp_path: Path, golden: Golden) -> None:
-    """In each mode, of epochs that end in all ways, and of backends."""
     logs = RUNS[name](tmp_path)
     for log in logs:
         header, rest = log.read_bytes().decode("ascii").split("\n", 1)

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -21,15 +21,13 @@ from torch.utils.data import DataLoader, TensorDataset
 from tests.runs import DEMO
 from tests.runs.measured import record_texts
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 RUN = ("index", "tutorial", "modes", "findings", "json", "howto/*", "benchmarks", "comparison")
+README = ROOT / "README.md"
 PAGES = [
     *(page for name in RUN for page in sorted(DOCS.glob(f"{name}.md"))),
-    ROOT / "CONTRIBUTING.md",
+    *(ROOT / "CONTRIBUTING.md", README),
 ]
 RUN_ELSEWHERE = {
     *("adapters", "examples", "export", "frameworks", "how-it-measures", "inside-the-loader"),
@@ -38,7 +36,7 @@ RUN_ELSEWHERE = {
 """Pages whose code has tests of its own."""
 WITHOUT_CODE = {"commands", "contributing", "gpu", "index", "reliability", "reference", "security"}
 BLOCK = re.compile(
-    r"^(?:<!-- (?P<mark>not run): [^\n]+ -->\n\n)?"
+    r"^(?:<!-- not run: (?P<mark>[^\n]+) -->\n\n)?"
     r"(?:(?P<lead>[^\n]*\S)\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -54,34 +52,22 @@ LOGS = {
     "production-monitor": {"training": "log"},
 }
 """Runs that are there before the page's first block."""
-PROGRAMS = {
-    "ci-gate": ROOT / "tests" / "launch" / "gated_training.py",
-    "my-training-hangs": ROOT / "tests" / "cli" / "hung_training.py",
+FILES = {
+    "ci-gate": (ROOT / "tests" / "launch" / "gated_training.py", "train.py"),
+    "my-training-hangs": (ROOT / "tests" / "cli" / "hung_training.py", "train.py"),
+    "json": (DEMO, "run.jsonl"),  # what is predicted needs a loader looked into
+    "README": (ROOT / "examples" / "train.py", "examples/train.py"),
 }
-"""What is train.py where the page runs one that it does not show."""
+"""What is there that the page does not show."""
 BIN = Path(sys.executable).parent
 NOT_OURS = ("pip",)
-TRAIN = (
-    "tutorial",
-    "distributed",
-    "json",
-    "ci-gate",
-    "production-monitor",
-    "benchmarks",
-    "my-training-hangs",
-)
-"""Pages whose code takes long."""
-GATE = "loadeval compare now --fail-above 20"
-AGAINST_BASELINE = "loadeval compare before now --fail-slower 5"
 MAY_EXIT = {
     "loadeval doctor --json": {0, 1},
-    GATE: {0, 3, 4},
-    AGAINST_BASELINE: {0, 3, 4},
+    "loadeval compare now --fail-above 20": {0, 3, 4},
+    "loadeval compare now --fail-above 20 || [ $? -eq 4 ]": {0, 1},
+    "loadeval compare before now --fail-slower 5": {0, 3, 4},
 }
 """Every code of a command whose code depends on the machine; any other exits with 0."""
-UNDECIDED_PASSES = f"{GATE} || [ $? -eq 4 ]"
-AFTER_GATE = {0: 0, 3: 1, 4: 0}
-"""Its code, by that of GATE before it: on the same file both decide the same."""
 
 
 class Block(NamedTuple):
@@ -121,39 +107,25 @@ def changed(text: str, diff: str) -> str:
     return text
 
 
-def allowed_codes(command: str, shown: str | None, earlier: Mapping[str, int]) -> set[int]:
-    """How `command` may exit, where `shown` is its code on the page and `earlier` has others'."""
-    if shown is not None:
-        return {int(shown)}
-    if command == UNDECIDED_PASSES:
-        return {AFTER_GATE[earlier[GATE]]}
-    return MAY_EXIT.get(command, {0})
-
-
-def run_commands(text: str, codes: dict[str, int]) -> None:
-    """Each line after "$ "; where `echo $?` follows, with the exit code that is shown.
-
-    `codes` has the code of each command that the page ran before, and gets those of these.
-    """
+def run_commands(text: str) -> None:
+    """Each line after "$ "; where `echo $?` follows, with the exit code that is shown."""
     matches = re.findall(r"^\$ ([^\n]+)\n((?:(?!\$ )[^\n]*\n)*)", text, re.MULTILINE)
     for number, (command, shown) in enumerate(matches):
         if command.startswith(NOT_OURS) or command == "echo $?":
             continue
-        following = matches[number + 1] if number + 1 < len(matches) else ("", "")
-        allowed = allowed_codes(command, following[1] if following[0] == "echo $?" else None, codes)
+        following, code = matches[number + 1] if number + 1 < len(matches) else ("", "")
+        allowed = {int(code)} if following == "echo $?" else MAY_EXIT.get(command, {0})
         run = smaller(command)
         if run.startswith("make "):
             run = run.replace("make ", f"make -n -C {ROOT} ")
         run = run.replace("python -m bench.", f"PYTHONPATH={ROOT} python -m bench.")
         done = subprocess.run(["/bin/bash", "-c", run], capture_output=True, text=True, check=False)
-        codes[command] = done.returncode
         assert done.returncode in allowed, (run, done.stdout[-2000:], done.stderr[-2000:])
         if command.startswith("loadeval"):
-            check_labels(shown, done.stdout)
+            check_labels(shown, done.stdout + done.stderr)
 
 
 def check_labels(shown: str, printed: str) -> None:
-    """The rows that are shown are rows of today's output; their figures differ."""
     for label in re.findall(r"^([a-z][a-z -]*[a-z])  +\S", shown, re.MULTILINE):
         assert re.search(rf"^{label}  ", printed, re.MULTILINE), label
 
@@ -170,24 +142,17 @@ def what_readers_have() -> dict[str, Any]:
     return {"dataloader": dataloader, "model": model, "train_one_epoch": train_one_epoch}
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, id=page.stem, marks=[pytest.mark.check] if page.stem in TRAIN else [])
-        for page in PAGES
-    ],
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its files are written, its commands exit as they should, and its Python raises nothing."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}")
     for name, mode in LOGS.get(page.stem, {}).items():
         record_texts(tmp_path / f"{name}.jsonl", mode)
-    if program := PROGRAMS.get(page.stem):
-        shutil.copy(program, tmp_path / "train.py")
-    if page.stem == "json":  # what is predicted needs a loader looked into
-        shutil.copy(DEMO, tmp_path / "run.jsonl")
-    scope, codes = what_readers_have(), dict[str, int]()
+    if page.stem in FILES:
+        path, name = FILES[page.stem]
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(path, tmp_path / name)
+    scope = what_readers_have()
     for block in blocks_of(page):
         if block.mark:
             continue
@@ -199,7 +164,7 @@ def test_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         elif block.kind == "python":
             exec(block.text, scope)
         elif block.kind == "console":
-            run_commands(block.text, codes)
+            run_commands(block.text)
 
 
 def test_every_block_was_found() -> None:
@@ -214,3 +179,24 @@ def test_every_page_is_run_somewhere() -> None:
     """Here, by a test of its own, or it has no code."""
     ours = {page.stem for page in PAGES}
     assert {page.stem for page in DOCS.rglob("*.md")} <= ours | RUN_ELSEWHERE | WITHOUT_CODE
+
+
+@pytest.mark.parametrize("test", [block.mark for block in blocks_of(README) if block.mark])
+def test_what_the_readme_does_not_run_is_run_elsewhere(test: str) -> None:
+    assert (ROOT / test.removesuffix(" does")).exists()
+
+
+def test_the_readme_is_short() -> None:
+    """It can be read in five minutes, and its screen is one of 25 by 80."""
+    prose = re.sub(r"```.*?```|<!--.*?-->", "", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(prose.split()) <= 600
+    printed = blocks_of(README)[0].text.splitlines()[1:]
+    shown = [line for line in printed if not line.startswith("epoch ")]  # the script's own
+    assert len(shown) <= 25
+    assert max(map(len, shown)) <= 80
+
+
+def test_make_demo_runs_the_command() -> None:
+    command = ["make", "-n", "demo"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ".venv/bin/loadeval demo --output loadeval-demo" in done.stdout

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from loadeval.backends import RECIPES, recipe_loader
 from tests.images import crops
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Higher than wide, wider than high, large enough for a JPEG to be decoded at half its size, and
 # smaller than what it is resized to.

@@ -6,26 +6,21 @@ import getpass
 import platform
 import shutil
 import socket
-import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from loadeval import LoaderEvaluator, read_run
+from loadeval import LoaderEvaluator, Run, read_run
 from loadeval.data.redaction import SALT, placeholder
 from tests.cli.commands import runner
-from tests.launch.conftest import LOADEVAL, environment
+from tests.launch.conftest import ran
 from tests.launch.installing import install, uninstall
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from loadeval import Run
 
 USER, HOST, FILE, ARGUMENT = "alice-quincy", "node-quincy.cluster", "scan-quincy", "token-quincy"
 NEEDLES = ("quincy", "unpublished_scans", "a salt")
@@ -94,9 +89,7 @@ def test_a_run_says_what_happened_and_to_whom_not(tmp_path: Path) -> None:
     """In its log, in memory, and in the metrics file; a name that is given stays."""
     log, metrics = tmp_path / "log.jsonl", tmp_path / "metrics.json"
     run = measured(redact=True, log_file=log, metrics_file=metrics, name="baseline")
-    ends = run.ends
-    assert ends[-1].error is not None
-    assert ends[-1].error.startswith("FileNotFoundError: text-")
+    assert f"{run.ends[-1].error}".startswith("FileNotFoundError: text-")
     assert run.header.name == "baseline"
     assert run.header.environment["host"] == placeholder("host", HOST, "a salt")
     assert not [needle for needle in NEEDLES if needle in f"{run.header}{run.events}{run.ends}"]
@@ -127,19 +120,11 @@ else:
 def test_ranks_of_one_launcher_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And those of another launch have other placeholders."""
     monkeypatch.delenv(SALT)
-    program = tmp_path / "ranks.py"
-    program.write_text(RANKS)
+    (tmp_path / "ranks.py").write_text(RANKS)
     hosts = []
-    for folder in (tmp_path / "one", tmp_path / "other"):
-        command = [sys.executable, *LOADEVAL, "run", "--redact", "-o", str(folder), "--"]
-        subprocess.run(
-            [*command, sys.executable, str(program)],
-            env=environment(),
-            capture_output=True,
-            check=True,
-            timeout=100,
-        )
-        logs = [read_run(folder / f"rank{rank}.jsonl") for rank in range(2)]
+    for folder in ("one", "other"):
+        ran(tmp_path, "run", "--redact", "-o", folder, "--", "python", "ranks.py")
+        logs = [read_run(tmp_path / folder / f"rank{rank}.jsonl") for rank in range(2)]
         hosts.append({str(run.header.environment["host"]) for run in logs})
     assert [len(names) for names in hosts] == [1, 1]
     assert hosts[0] != hosts[1]
@@ -149,7 +134,6 @@ def test_ranks_of_one_launcher_agree(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_an_installed_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, redact: bool
 ) -> None:
-    """The file of the process and the folder neither name the machine nor the program."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["unpublished_scans.py", ARGUMENT])
     folder = install(redact=redact)
@@ -159,28 +143,17 @@ def test_an_installed_session(
     assert (tell_tales(tmp_path) == {}) is redact
 
 
-def launch(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """`loadeval run` of a program in whose home its data is."""
-    home = tmp_path / "home" / USER
-    home.mkdir(parents=True, exist_ok=True)
-    program = home / "unpublished_scans.py"
-    shutil.copy(PROGRAM, program)
-    command = [sys.executable, str(program), "--token", ARGUMENT]
-    return subprocess.run(
-        [sys.executable, *LOADEVAL, "run", *options, "--", *command],
-        cwd=tmp_path,
-        env={**environment(), "HOME": str(home), "USER": USER, "LOGNAME": USER},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=100,
-    )
-
-
 @pytest.mark.check
-def test_a_program_that_nobody_edited(tmp_path: Path) -> None:
-    """Logs and page of `loadeval run --redact`, and what it says at the end."""
-    done = launch(tmp_path, "--redact", "--mode", "alternate")
+def test_a_program_that_nobody_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs and page of `loadeval run --redact`, and what it says at the end; data is at home."""
+    home = tmp_path / "home" / USER
+    home.mkdir(parents=True)
+    shutil.copy(PROGRAM, home / "unpublished_scans.py")
+    for name, value in {"HOME": str(home), "USER": USER, "LOGNAME": USER}.items():
+        monkeypatch.setenv(name, value)
+    command = ("python", home / "unpublished_scans.py", "--token", ARGUMENT)
+    done = ran(tmp_path, "run", "--redact", "--mode", "alternate", "--", *command)
+    assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "loadeval-runs").iterdir()
     assert not [needle for needle in NEEDLES if needle in done.stderr]
     code, out, err = runner("report")(folder)

@@ -5,20 +5,16 @@ from __future__ import annotations
 import os
 import re
 import stat
-import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from tests.cli.commands import runner
-from tests.launch.conftest import LOADEVAL, PROGRAM, environment
+from tests.launch.conftest import LOADEVAL, PROGRAM, environment, ran
 from tests.runs.measured import record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
 WATCHING = """
@@ -66,27 +62,19 @@ def test_files_have_the_permissions_of_the_umask(tmp_path: Path, umask: int) -> 
     assert set(modes.values()) == {0o666 & ~umask}
 
 
-def launched(folder: Path, *options: str, **variables: str) -> str:
-    """What `loadeval run` of a program says that has a home, and a folder for temporary files."""
+def launched(folder: Path, mode: str, *variables: str) -> None:
+    """`loadeval run` of a program that has a home, and a folder for temporary files."""
     for name in ("home", "tmp", "work"):
         (folder / name).mkdir()
-    places = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")}
-    done = subprocess.run(
-        [*(sys.executable, *LOADEVAL, "run", *options, "--"), sys.executable, str(PROGRAM)],
-        cwd=folder / "work",
-        env={**environment(), **places, **variables},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=100,
-    )
-    return done.stderr
+    places = (f"HOME={folder / 'home'}", f"TMPDIR={folder / 'tmp'}")
+    command = (sys.executable, *LOADEVAL, "run", "--mode", mode, "--", "python", PROGRAM)
+    done = ran(folder / "work", "env", *places, *variables, *command)
+    assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.check
 def test_a_run_writes_into_its_folder_alone(tmp_path: Path, umask: int) -> None:
     """Nothing is left in the home directory, nor among temporary files."""
-    launched(tmp_path)
+    launched(tmp_path, "log")
     modes = modes_in(tmp_path)
     assert {Path(name).parts[:2] for name in modes} == {("work", "loadeval-runs")}
     assert {Path(name).name for name in modes} == {
@@ -99,21 +87,20 @@ def test_a_run_writes_into_its_folder_alone(tmp_path: Path, umask: int) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o777 & ~umask
 
 
-@pytest.mark.check
 def test_nothing_is_sent(tmp_path: Path) -> None:
     """No process of a run makes a network socket or asks for an address, nor does its report."""
     (tmp_path / "sitecustomize.py").write_text(WATCHING)
     seen = tmp_path / "seen"
     path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
-    watched = {"PYTHONPATH": path, "SEEN": str(seen)}
+    watched = (f"PYTHONPATH={path}", f"SEEN={seen}")
     (tmp_path / "run").mkdir()
-    launched(tmp_path / "run", "--mode", "alternate", **watched)
+    launched(tmp_path / "run", "alternate", *watched)
     (folder,) = (tmp_path / "run" / "work" / "loadeval-runs").iterdir()
-    command = [sys.executable, *LOADEVAL, "report", str(folder)]
-    subprocess.run(command, env={**environment(), **watched}, check=True, capture_output=True)
+    done = ran(tmp_path, "env", *watched, sys.executable, *LOADEVAL, "report", folder)
+    assert done.returncode == 0, done.stderr
     assert not seen.exists()
     asking = "import socket; socket.socket().close(); socket.getaddrinfo('localhost', 80)"
-    subprocess.run([sys.executable, "-c", asking], env={**environment(), **watched}, check=True)
+    ran(tmp_path, "env", *watched, "python", "-c", asking)
     lines = seen.read_text().splitlines()
     assert [line.split()[0] for line in lines] == ["socket.__new__", "socket.getaddrinfo"]
 
@@ -129,18 +116,9 @@ def test_a_log_that_is_there_is_not_replaced_through_a_link(tmp_path: Path) -> N
 
 
 def test_the_citation_is_of_this_version() -> None:
-    """It is the one in pyproject.toml, under the same name and licence."""
     project = (ROOT / "pyproject.toml").read_text()
     citation = (ROOT / "CITATION.cff").read_text()
-    for stated, cited in (
-        ('version = "(.*)"', "version: (.*)"),
-        ('license = "(.*)"', "license: (.*)"),
-    ):
-        expected, actual = (
-            re.search(stated, project),
-            re.search(rf"^{cited}$", citation, re.MULTILINE),
-        )
-        assert expected is not None
-        assert actual is not None
-        assert actual[1] == expected[1]
+    for name in ("version", "license"):
+        stated = re.findall(rf'^{name} = "(.*)"$', project, re.MULTILINE)
+        assert stated == re.findall(rf"^{name}: (.*)$", citation, re.MULTILINE)
     assert "name: The loadeval developers" in citation

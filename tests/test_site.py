@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,7 @@ import loadeval
 import loadeval.testing
 from loadeval.cli.main import COMMANDS, app
 from loadeval.cli.run import EPILOG
-
-pytestmark = pytest.mark.check
+from tests.launch.conftest import ran
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -33,18 +31,12 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as `make docs` builds it: a warning is an error."""
     site = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", "-b", "html"]
-    done = subprocess.run(
-        [*command, "-d", site / "doctrees", DOCS, site / "html"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran(ROOT, *command, "-d", site / "doctrees", DOCS, site / "html")
     assert done.returncode == 0, done.stderr
     return site / "html"
 
 
 def test_every_page_is_in_the_contents(site: Path) -> None:
-    """Each of docs/ is reached from the site's navigation."""
     index = (site / "index.html").read_text(encoding="utf-8")
     for page in DOCS.rglob("*.md"):
         path = page.relative_to(DOCS).with_suffix(".html")
@@ -52,7 +44,6 @@ def test_every_page_is_in_the_contents(site: Path) -> None:
 
 
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
-    """These are the names of loadeval, and those that loadeval.testing defines."""
     page = (site / "reference.html").read_text(encoding="utf-8")
     anchors = set(re.findall(r'id="(loadeval[\w.]*)"', page))
     assert {f"loadeval.{name}" for name in loadeval.__all__} <= anchors
@@ -65,7 +56,6 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
 
 
 def test_every_command_is_on_its_page(site: Path) -> None:
-    """The first line of its help and each of its options are there."""
     page = text_of((site / "commands.html").read_text(encoding="utf-8"))
     group: Any = typer.main.get_command(app)
     for name in COMMANDS:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import typer.main
@@ -13,9 +14,6 @@ import typer.main
 from loadeval.cli.main import COMMANDS, app
 from tests.cli.commands import runner
 from tests.launch.conftest import ran
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
 SKILL = ROOT / "skills" / "loadeval"
@@ -41,7 +39,6 @@ def below(schema: dict[str, Any], keys: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def test_agents_can_read_its_front_matter() -> None:
-    """It is called as its folder."""
     front = dict(line.split(": ", 1) for line in FRONT.splitlines())
     assert list(front) == ["name", "description"]
     assert front["name"] == SKILL.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,23 @@ from loadeval.testing import FakeClock, ScriptedLoader
 
 MS = 1_000_000
 IMAGES = np.zeros((4, 3), np.uint8)
+PRINTED = """\
+Training is 2.50x [2.50x, 2.50x] as fast with num_workers=4 as with
+num_workers=1.
+
+samples/s                measured  speed-up              predicted
+num_workers=1 (present)  80.0
+num_workers=2            133       1.67x [1.67x, 1.67x]
+num_workers=4            200       2.50x [2.50x, 2.50x]
+
+Nothing was predicted: ScriptedLoader does not tell what happens inside the
+loader, so nothing can be predicted from it; expected a run of loadeval diagnose
+-- COMMAND, of a loader that loadeval looks into.
+
+Speed-ups are over the present settings, measured in turns. Brackets: 95% CI of
+what was measured, expected range of what was predicted.
+
+Change where the loader is made: num_workers=4"""
 
 
 class Loaders:
@@ -46,35 +64,18 @@ def _loaders() -> Loaders:
 
 @pytest.fixture(name="predicted")
 def _predicted(monkeypatch: pytest.MonkeyPatch) -> dict[int, Estimate]:
-    """Speed-ups by the number of workers that the model predicts; others are 0.5x.
-
-    There is no memory for 64 workers.
-    """
+    """Speed-ups by the number of workers that the model predicts; others are 0.5x."""
     speedups: dict[int, Estimate] = {}
 
-    class Model:
-        settings: Mapping[str, Any] = {"num_workers": 1}
-        costs = None
-        parts: tuple[str, ...] = ()
+    def simulate(change: Change) -> Estimate:
+        return speedups.get(change.settings.get("num_workers", 1), Estimate(0.5, 0.4, 0.6))
 
-        @classmethod
-        def of(cls, _run: object) -> Model:
-            return cls()
-
-        run = None
-
-        def simulate(self, change: Change) -> Estimate:
-            return speedups.get(change.settings.get("num_workers", 1), Estimate(0.5, 0.4, 0.6))
-
-    def memory_bytes(_model: Model, change: Change) -> tuple[float, float]:
-        return float(change.settings.get("num_workers", 0)), 0.0
-
-    def shortages(_run: object, memory: float, _shared: float) -> list[str]:
-        return ["64 are too many"] if memory == 64 else []
-
-    monkeypatch.setattr(tuning, "Model", Model)
-    monkeypatch.setattr(tuning, "memory_bytes", memory_bytes)
-    monkeypatch.setattr(tuning, "shortages", shortages)
+    model = SimpleNamespace(
+        settings={"num_workers": 1}, costs=None, parts=(), run=None, simulate=simulate
+    )
+    monkeypatch.setattr(tuning, "Model", SimpleNamespace(of=lambda _: model))
+    monkeypatch.setattr(tuning, "memory_bytes", lambda *_: (0.0, 0.0))
+    monkeypatch.setattr(tuning, "shortages", lambda *_: [])
     return speedups
 
 
@@ -83,29 +84,9 @@ def tried(result: Tuning) -> list[dict[str, Any]]:
 
 
 def test_the_fastest_is_chosen_and_printed(loaders: Loaders) -> None:
-    """A table, the speed-up with its interval, and what to change."""
     result = loaders.tune()
     assert result.best == {"num_workers": 4}
-    assert (
-        str(result)
-        == """\
-Training is 2.50x [2.50x, 2.50x] as fast with num_workers=4 as with
-num_workers=1.
-
-samples/s                measured  speed-up              predicted
-num_workers=1 (present)  80.0
-num_workers=2            133       1.67x [1.67x, 1.67x]
-num_workers=4            200       2.50x [2.50x, 2.50x]
-
-Nothing was predicted: ScriptedLoader does not tell what happens inside the
-loader, so nothing can be predicted from it; expected a run of loadeval diagnose
--- COMMAND, of a loader that loadeval looks into.
-
-Speed-ups are over the present settings, measured in turns. Brackets: 95% CI of
-what was measured, expected range of what was predicted.
-
-Change where the loader is made: num_workers=4"""
-    )
+    assert str(result) == PRINTED
 
 
 def test_settings_are_measured_forth_and_back(loaders: Loaders) -> None:

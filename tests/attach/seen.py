@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loadeval.attach.findings import attached
 from loadeval.attach.job import Training
 from loadeval.attach.marks import declared_marks
+from loadeval.attach.observe import Attached
 from loadeval.probes.looks import (
     Look,
     LookedAt,
@@ -17,11 +19,6 @@ from loadeval.probes.looks import (
     ThreadFigures,
 )
 from loadeval.probes.stacks import Frame, ProcessStacks, ThreadStacks
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from loadeval.attach.observe import Attached
 
 Stack = tuple[Frame, ...]
 MARKS = declared_marks()
@@ -40,10 +37,7 @@ SOURCES = {
 
 
 def frame(
-    function: str,
-    file: str = "/home/me/train/train.py",
-    line: int | None = 1,
-    **variables: object,
+    function: str, file: str = "/home/me/train/train.py", line: int | None = 1, **variables: object
 ) -> Frame:
     texts = tuple((name, str(value)) for name, value in variables.items())
     return Frame(function, file, line, variables=texts)

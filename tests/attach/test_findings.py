@@ -32,7 +32,6 @@ def to_do(finding: Finding) -> list[str]:
 
 
 def test_a_training_that_hardly_waits_has_no_finding() -> None:
-    """And it is said that loading does not limit it."""
     report = report_of(process(PID, *HARDLY), [worker(cpu=0.1, run_queue=0.8)])
     assert report.findings == ()
     assert report.headline.endswith("Loading is not what limits it.")

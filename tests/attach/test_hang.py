@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from loadeval.attach.hang import Hang, hang_of, hang_of_job, headline, no_batch_came, rows
+from loadeval.attach.hang import Hang, hang_of, hang_of_job, headline, rows
 from loadeval.attach.marks import Mark, Marks, Variable
-from loadeval.probes.looks import SHARED
-from loadeval.probes.stacks import NOT_PERMITTED, ProcessStacks, ThreadStacks
+from loadeval.probes.looks import SHARED, LookedAt
+from loadeval.probes.stacks import NOT_PERMITTED, Frame, ProcessStacks, ThreadStacks
 from tests.attach.seen import (
     CONDITION,
     FORKED,
@@ -32,10 +32,6 @@ from tests.attach.seen import (
     waiting,
 )
 from tests.attach.seen import SECOND_NS as SECOND
-
-if TYPE_CHECKING:
-    from loadeval.probes.looks import LookedAt
-    from loadeval.probes.stacks import Frame
 
 WAITS = observed(PID, waiting(worker_id=0), parent=1)
 PIPE = "pipe:[77]"
@@ -192,7 +188,6 @@ def test_a_lock_that_processes_share_may_be_released() -> None:
     [("multiprocessing/pool.py", "worker"), ("concurrent/futures/process.py", "_process_worker")],
 )
 def test_the_process_of_a_pool_that_has_a_task(file: str, function: str) -> None:
-    """Others wait for one."""
     member = frame(function, f"{STANDARD}/{file}")
     training = observed(PID, loading_itself(CONDITION), "futex", parent=1)
     idles = observed(8, (*POLL, member, *FORKED))
@@ -210,17 +205,7 @@ def test_a_task_of_a_pool_was_lost() -> None:
     assert judged(training).cause == "lock"
 
 
-def test_what_killed_a_process() -> None:
-    training = observed(PID, loading_itself(READ), "read", PIPE, parent=1)
-    for signal, name in ((9, "SIGKILL"), (40, "signal 40")):
-        pair = [replace(look, killed=((9, signal),)) for look in looks(training)]
-        hang = hang_of(pair, MARKS, SECOND)
-        assert (hang.cause, hang.pid) == ("killed", 9)
-        assert dict(rows(hang))["killed by"] == f"{name} (process 9)"
-
-
 def test_a_step_that_has_not_ended() -> None:
-    """Nobody waits for a batch."""
     hang = judged(observed(PID, (STEP,), "futex", parent=1), observed(7, idle(0)))
     assert (hang.cause, hang.is_hang, hang.line) == ("step", False, "train.py:40 backward")
 
@@ -258,14 +243,10 @@ def test_of_several_ranks_the_one_that_others_wait_for() -> None:
 
 
 def test_a_rank_that_has_no_more_batches() -> None:
-    """Whether its process goes on or not; one that had as many is none that is waited for."""
+    """One that had as many is none that is waited for."""
     waits = replace(collective(), rank=0, batches=11)
     hang = hang_of_job([waits], 2, over={1: 10})
     assert (hang.cause, hang.is_hang) == ("uneven", True)
-    assert headline(hang) == (
-        "rank 0: no batch for 33 s: training waits in all_reduce for a rank that has no more "
-        "batches: rank 1 had 10 batches, and this one 11"
-    )
     assert hang_of_job([waits, waits], 2, over={1: 11}) is waits
 
 
@@ -335,35 +316,9 @@ def test_a_training_that_asks_in_another_thread_than_the_main_one() -> None:
     assert judged(both, observed(7, fetching(READ), "read")).worker == 0
 
 
-def test_a_place_has_the_programs_own_line() -> None:
-    """And what it has called, and the system call; a package's where none is its own."""
-    inner = frame("socket.readinto", f"{STANDARD}/socket.py", 706)
-    client = frame("get", f"{PACKAGES}/requests/api.py")
-    hang = of_worker(fetching(inner, client, READ), "recvfrom", "socket:[9] connected to ::1:443")
-    assert dict(rows(hang)) == {
-        "sample": "9, in batch 4 of the epoch",
-        "line": "data.py:31 Photographs.__getitem__",
-        "in": "socket.py:706 socket.readinto",
-        "call": "recvfrom of socket:[9] connected to ::1:443 (a_function)",
-        "behind it": "worker 1 done, waiting",
-        "to try": hang.to_try,
-    }
+def test_a_place_is_a_packages_where_none_is_the_programs_own() -> None:
     package = frame("load", f"{PACKAGES}/PIL/Image.py", 9)
     assert of_worker(fetching(package), "read").line == "Image.py:9 load"
-
-
-def test_since_when_it_is_where() -> None:
-    """The first line of `attach`; the training process itself, a sample without a number."""
-    at = "data.py:31 Photographs.__getitem__, since before the look began"
-    asleep = observed(PID, loading_itself(READ), "clock_nanosleep", parent=1)
-    it = f"the training process (process {PID})"
-    assert no_batch_came(judged(asleep)) == (
-        f"No batch came in the 1 s: {it} is in {at}; it sleeps because its code says so."
-    )
-    assert no_batch_came(of_worker(fetching(READ, sample="'a key'"), "read")) == (
-        f"No batch came in the 1 s: worker 0 is in {at}; it (process 7) is stuck in a call that is "
-        "not answered."
-    )
 
 
 def test_workers_that_are_done() -> None:

@@ -61,34 +61,27 @@ def test_workers_of_a_fork_server_are_of_the_training() -> None:
     assert Job(processes, MARKS).top(3) == 1
 
 
-def test_a_launcher_has_the_trainings_that_it_started() -> None:
-    processes = (
-        seen(1, 0, TORCHRUN),
-        seen(2, 1, attached.STEP),
-        seen(3, 1, attached.STEP),
-        seen(4, 3, attached.FETCH),
-        seen(5, 2, attached.ASK),
-    )
-    assert [training.pid for training in Job(processes, MARKS).trainings(1)] == [2, 3]
+RANKS = seen(2, 1, attached.STEP), seen(3, 1, attached.STEP)
+LOADING = seen(4, 3, attached.FETCH), seen(5, 2, attached.ASK)
+CHILD = seen(2, 1, attached.STEP)
 
 
-@pytest.mark.parametrize("stack", [TORCHRUN, SUBPROCESS])
-def test_who_waits_for_a_child_trains_nothing(stack: attached.Stack) -> None:
-    processes = (seen(1, 0, stack), seen(2, 1, attached.STEP))
-    assert Job(processes, MARKS).kinds[1] == "launcher"
-    assert [training.pid for training in Job(processes, MARKS).trainings(1)] == [2]
-
-
-def test_a_shell_that_started_a_training_leads_to_it() -> None:
-    """A program that the training started beside is not another one."""
-    processes = (SHELL, seen(2, 1, attached.STEP), seen(3, 2, attached.STEP))
-    assert [training.pid for training in Job(processes, MARKS).trainings(1)] == [2]
-
-
-def test_a_program_whose_child_has_workers_is_a_launcher_too() -> None:
-    """One that polls, say, which no frame shows."""
-    processes = (seen(1, 0, attached.STEP), seen(2, 1, attached.STEP), seen(3, 2, attached.FETCH))
-    assert [training.pid for training in Job(processes, MARKS).trainings(1)] == [2]
+@pytest.mark.parametrize(
+    ("processes", "trainings"),
+    [
+        ((seen(1, 0, TORCHRUN), *RANKS, *LOADING), [2, 3]),
+        ((seen(1, 0, SUBPROCESS), CHILD), [2]),
+        # A program that the training started beside is not another one.
+        ((SHELL, CHILD, seen(3, 2, attached.STEP)), [2]),
+        # It polls, say, which no frame shows.
+        ((seen(1, 0, attached.STEP), CHILD, seen(3, 2, attached.FETCH)), [2]),
+    ],
+    ids=["torchrun", "a program that waits", "a shell", "a program that polls"],
+)
+def test_what_started_trainings_leads_to_them(
+    processes: tuple[LookedAt, ...], trainings: list[int]
+) -> None:
+    assert [training.pid for training in Job(processes, MARKS).trainings(1)] == trainings
 
 
 def test_without_stacks_forked_and_spawned_children_are_workers() -> None:

@@ -7,38 +7,29 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
 from loadeval.attach.findings import attached, sections, with_hang
-from loadeval.attach.hang import hang_of, hang_of_job, no_batch_came, stacks_text
+from loadeval.attach.hang import Hang, hang_of, hang_of_job, no_batch_came, stacks_text
 from loadeval.attach.job import Training
+from loadeval.attach.observe import Attached
 from loadeval.cli.hangs import hang_lines
 from loadeval.launch.hangs import Found
 from loadeval.probes.looks import Look, Observation
-from loadeval.probes.stacks import (
-    NO_STACKS,
-    NOT_PERMITTED,
-    ProcessStacks,
-    ThreadStacks,
-)
+from loadeval.probes.stacks import NO_STACKS, NOT_PERMITTED, ProcessStacks, ThreadStacks
 from loadeval.report.as_json import as_json
 from loadeval.report.text import lines
 from tests.attach import seen
 from tests.attach.seen import MARKS, PID, SECOND_NS, process, report_of
 from tests.recorded import HANGS, hang_rows
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from loadeval.attach.hang import Hang
-    from loadeval.attach.observe import Attached
-
-    Golden = Callable[[str, Any], None]
+Golden = Callable[[str, Any], None]
 
 FOUND = hang_rows()
 SILENT_NS = 10 * SECOND_NS
@@ -61,10 +52,7 @@ def stuck(kind: str = "clock_nanosleep") -> Hang:
 
 
 def waiting_for_one() -> Attached:
-    workers = [
-        process(101, *(seen.FETCH,) * 20, cpu=0.0),
-        process(102, *(seen.ASK,) * 20, cpu=0.0),
-    ]
+    workers = [process(101, *(seen.FETCH,) * 20, cpu=0.0), process(102, *(seen.ASK,) * 20, cpu=0.0)]
     return report_of(process(PID, *(seen.WAIT,) * 40, cpu=0.0), workers)
 
 
@@ -114,7 +102,6 @@ def test_why_there_are_no_stacks_is_said(problem: str) -> None:
 
 
 def test_as_json(golden: Golden) -> None:
-    """Of a training that waits, and of one that is stuck."""
     reports = [seen.half_waiting(), with_hang(waiting_for_one(), stuck())]
     golden("attach.json", {"trainings": as_json(reports)})
 

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import pty
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from typer.testing import CliRunner
 
 from loadeval.cli.main import app
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    Run = Callable[..., tuple[int, str, str]]
+Run = Callable[..., tuple[int, str, str]]
 
 COMMAND = Path(sys.executable).with_name("loadeval")
 
@@ -31,37 +24,3 @@ def runner(*command: str, columns: int = 80) -> Run:
         return done.exit_code, done.stdout, done.stderr
 
     return run
-
-
-def imported_by(*commands: Sequence[object]) -> set[str]:
-    """The packages that a process has imported when it ends the last of these commands."""
-    script = (
-        "import json, sys\nfrom loadeval.cli.main import app\n"
-        "for arguments in json.loads(sys.argv[1]):\n"
-        "  try: app(arguments, standalone_mode=False)\n  except SystemExit: pass\n"
-        "print(*{name.partition('.')[0] for name in sys.modules})"
-    )
-    arguments = json.dumps([[str(word) for word in command] for command in commands])
-    command = [sys.executable, "-c", script, arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return set(done.stdout.splitlines()[-1].split())
-
-
-def in_a_terminal(*arguments: str, columns: int) -> str:
-    """What the installed command shows there."""
-    ours, theirs = pty.openpty()
-    environment = os.environ | {"COLUMNS": str(columns), "TERM": "xterm"}
-    shown = b""
-    with subprocess.Popen([COMMAND, *arguments], stdout=theirs, env=environment):
-        os.close(theirs)
-        while chunk := _read(ours):
-            shown += chunk
-    os.close(ours)
-    return shown.decode()
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # Linux' way to say that the other end is closed
-        return b""

@@ -1,11 +1,10 @@
 """A training one of whose two workers is stuck in sample 777, until it is killed.
 
-Arguments: what it is stuck in, and a folder, in which a file `stuck` stands from then on.
+Its argument is a folder, in which a file `stuck` stands from then on.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -19,9 +18,8 @@ STUCK = 777
 
 
 class Samples(Dataset[torch.Tensor]):
-    def __init__(self, kind: str, folder: Path) -> None:
-        self.kind, self.folder = kind, folder
-        os.mkfifo(folder / "fifo")
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def __len__(self) -> int:
         return 4000
@@ -29,17 +27,14 @@ class Samples(Dataset[torch.Tensor]):
     def __getitem__(self, index: int) -> torch.Tensor:
         if index == STUCK:
             (self.folder / "stuck").touch()
-            if self.kind == "sleep":
-                time.sleep(600)
-            (self.folder / "fifo").read_bytes()
+            time.sleep(600)
         return torch.zeros(4)
 
 
 def main() -> None:
     let_any_process_read_this_one()
     torch.set_num_threads(1)
-    samples = Samples(sys.argv[1], Path(sys.argv[2]))
-    allow = let_any_process_read_this_one
+    samples, allow = Samples(Path(sys.argv[1])), let_any_process_read_this_one
     for _ in DataLoader(samples, batch_size=8, num_workers=2, worker_init_fn=allow):
         pass
 

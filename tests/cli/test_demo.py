@@ -12,32 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from loadeval.cli.main import app
 from loadeval.demo.run import run_demo
+from tests.cli.commands import runner
 
 # From Python 3.12 on, forking a process in which torch has threads gives this warning.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 BEFORE = Path(__file__).parents[1] / "recorded" / "before-demo.jsonl.gz"
 
 
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, ["demo", *map(str, arguments)])
-
-
-def interrupted(*_: object, **__: object) -> None:
-    signal.raise_signal(signal.SIGINT)
+run = runner("demo")
 
 
 @pytest.mark.check
 def test_the_screen_names_what_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first change, as a command."""
     monkeypatch.setattr("loadeval.demo.run.run_demo", partial(run_demo, photographs=64, epochs=4))
-    result = run("--output", tmp_path)
-    assert result.exit_code == 0, result.output
+    code, out, err = run("--output", tmp_path)
+    assert code == 0, err
     log = tmp_path / "run.jsonl"
-    assert result.stdout.splitlines()[-2:] == [
+    assert out.splitlines()[-2:] == [
         f"More: loadeval compare {log} --full; as a page: loadeval report {log}",
         f"The first change, made and measured: loadeval demo --after -o {tmp_path}",
     ]
@@ -56,58 +49,50 @@ def test_after_trains_with_the_first_change(
         shutil.copy(tmp_path / "run.jsonl", log)
 
     monkeypatch.setattr("loadeval.demo.run.run_demo", same)
-    result = run("--after", "-o", tmp_path)
+    _, out, _ = run("--after", "-o", tmp_path)
     assert given == {"device": "cpu", "num_workers": 3}
-    assert result.stdout.splitlines()[-2:] == [
+    assert out.splitlines()[-2:] == [
         "num_workers 2 -> 3: 1.30x [1.21x, 1.39x] was promised, 1.00x [0.98x, 1.02x] is measured.",
         f"More: loadeval compare {tmp_path}/run.jsonl {tmp_path}/after.jsonl",
     ]
 
 
 def test_after_needs_a_demo(tmp_path: Path) -> None:
-    result = run("--after", "-o", tmp_path)
-    assert result.stderr == (
-        f"Error: there is no {tmp_path}/run.jsonl; run `loadeval demo -o {tmp_path}` first\n"
-    )
+    error = f"Error: there is no {tmp_path}/run.jsonl; run `loadeval demo -o {tmp_path}` first\n"
+    assert run("--after", "-o", tmp_path) == (1, "", error)
 
 
 def test_measurements_of_others_are_kept(tmp_path: Path) -> None:
-    """A run log without photographs beside it is somebody's measurement."""
     (tmp_path / "run.jsonl").write_text("measured")
-    assert "no demo wrote it; give --output another folder" in run("-o", tmp_path).stderr
+    assert "no demo wrote it; give --output another folder" in run("-o", tmp_path)[2]
     assert (tmp_path / "run.jsonl").read_text() == "measured"
 
 
 def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C ends it with exit code 130 and one line."""
+    def interrupted(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
     monkeypatch.setattr("loadeval.demo.run.run_demo", interrupted)
-    result = run("--output", tmp_path)
-    assert result.exit_code == 130
-    assert result.stderr.endswith("Interrupted.\n")
+    code, _, err = run("--output", tmp_path)
+    assert code == 130
+    assert err.endswith("Interrupted.\n")
 
 
 def test_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a CUDA device it says in one line what to do, and makes nothing."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    result = run("--output", tmp_path / "demo", "--device", "cuda")
-    assert result.exit_code == 1
-    assert "Error: cannot train on a GPU: torch " in result.stderr
-    assert result.stderr.endswith("or train on the CPU with --device cpu\n")
+    code, _, err = run("--output", tmp_path / "demo", "--device", "cuda")
+    assert code == 1
+    assert "Error: cannot train on a GPU: torch " in err
+    assert err.endswith("or train on the CPU with --device cpu\n")
     assert not (tmp_path / "demo").exists()
 
 
 def test_package_missing(tmp_path: Path) -> None:
-    """Without torch it says in one line what to install, and makes nothing."""
-    result = _in_python_without("torch", "demo", "--output", str(tmp_path / "demo"))
+    code = "import sys; sys.modules['torch'] = None; from loadeval.cli.main import app; app()"
+    command = [sys.executable, "-c", code, "demo", "--output", str(tmp_path / "demo")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert "torch is not installed" in result.stderr
     assert 'pip install "loadeval[demo]"' in result.stderr
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "demo").exists()
-
-
-def _in_python_without(package: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    code = f"import sys; sys.modules[{package!r}] = None; from loadeval.cli.main import app; app()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
-    )

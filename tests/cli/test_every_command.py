@@ -5,39 +5,24 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib import metadata
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import imported_by, runner
-from tests.runs import DEMO
+from tests.cli.commands import runner
 from tests.runs.measured import record
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 READING = ["compare", "report", "whatif", "export", "watch"]
-FRAMEWORKS = {"torch", "nvidia", "tensorboard", "pyarrow", "pandas"}
-DRAWING = {"matplotlib", "jinja2"}
 
 
 @pytest.mark.check
 def test_the_package_is_the_command() -> None:
-    """`python -m loadeval` is `loadeval`."""
     command = [sys.executable, "-m", "loadeval"]
     done = subprocess.run([*command, "--version"], check=True, capture_output=True, text=True)
     assert done.stdout == f"loadeval {metadata.version('loadeval')}\n"
     done = subprocess.run([*command, "whatif"], check=False, capture_output=True, text=True)
     assert done.returncode == 2
     assert "Usage: loadeval whatif" in done.stderr
-
-
-@pytest.mark.parametrize("command", READING)
-def test_no_run_is_wrong_usage(command: str) -> None:
-    """At least one file is needed."""
-    code, out, err = runner(command)()
-    assert (code, out) == (2, "")
-    assert "RUN" in err
 
 
 @pytest.mark.parametrize("command", READING)
@@ -67,12 +52,7 @@ def test_what_cannot_be_read_exits_with_1(command: str, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_run_is_said_before_anything_is_made(
-    command: str,
-    program: str,
-    code: int,
-    why: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    command: str, program: str, code: int, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the exit code of a shell."""
     monkeypatch.chdir(tmp_path)
@@ -80,21 +60,3 @@ def test_what_cannot_be_run_is_said_before_anything_is_made(
     expected = code, "", f"Error: cannot run {program}: {why}\n"
     assert runner(command)("--", program) == expected
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
-
-
-def test_nothing_is_imported_that_a_command_does_not_need(tmp_path: Path) -> None:
-    """No framework for any, and no library that draws unless something is drawn."""
-    runs = [record(tmp_path / f"{mode}.jsonl", mode) for mode in ("log", "replay")]
-    packages = imported_by(
-        ["--help"],
-        ["report", "--help"],
-        ["compare", *runs],
-        ["compare", runs[0], record(tmp_path / "other.jsonl")],
-        ["export", runs[0], "-f", "chrome"],
-        ["export", runs[0], "-f", "csv"],
-        ["watch", runs[0], "--once"],
-        ["backends", tmp_path],
-        ["doctor"],
-        ["whatif", DEMO],
-    )
-    assert not packages & (FRAMEWORKS | DRAWING)

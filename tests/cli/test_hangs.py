@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,27 +13,12 @@ from loadeval.cli import hangs
 from loadeval.cli.hangs import HangTeller
 from loadeval.launch.hangs import Found
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 STUCK = Hang("io", 34_000_000_000, 100, "is stuck in a call", pid=7, worker=0)
 
 
-class FakeWatch:
-    """Finds what it is told to."""
-
-    found: Found | None = None
-
-    def __init__(self, *_: object, **__: object) -> None:
-        pass
-
-    def look(self) -> Found | None:
-        return self.found
-
-
-@pytest.fixture(autouse=True)
-def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hangs, "HangWatch", FakeWatch)
+def teller(monkeypatch: pytest.MonkeyPatch, look: Callable[[], Found | None]) -> HangTeller:
+    monkeypatch.setattr(hangs, "HangWatch", lambda *_, **__: SimpleNamespace(look=look))
+    return HangTeller(Path.cwd())
 
 
 def test_what_was_found_is_said_on_stderr(
@@ -39,11 +26,9 @@ def test_what_was_found_is_said_on_stderr(
 ) -> None:
     """With the file of stacks as it is seen from here."""
     monkeypatch.chdir(tmp_path)
-    teller = HangTeller(tmp_path)
-    assert not teller.poll()
-    found = Found(STUCK, (STUCK,), tmp_path / "hang-1.txt")
-    monkeypatch.setattr(FakeWatch, "found", found)
-    assert teller.poll()
+    found = iter([None, Found(STUCK, (STUCK,), tmp_path / "hang-1.txt")])
+    tells = teller(monkeypatch, lambda: next(found))
+    assert [tells.poll(), tells.poll()] == [False, True]
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("loadeval: no batch for 34 s: worker 0 (process 7) is stuck in a call")
@@ -51,16 +36,15 @@ def test_what_was_found_is_said_on_stderr(
 
 
 def test_a_failure_of_ours_is_silent_and_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It may not end the program that is looked after."""
     calls = []
 
-    def fail(_: FakeWatch) -> None:
+    def fail() -> None:
         calls.append(1)
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(FakeWatch, "look", fail)
-    teller = HangTeller(tmp_path, 3.0)
-    assert [teller.poll(), teller.poll(), len(calls)] == [False, False, 1]
+    tells = teller(monkeypatch, fail)
+    assert [tells.poll(), tells.poll(), len(calls)] == [False, False, 1]
     assert capsys.readouterr() == ("", "")

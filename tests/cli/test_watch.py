@@ -15,6 +15,7 @@ from loadeval.cli.watch import follow
 from loadeval.data.log import read_run
 from loadeval.errors import RunLogError
 from tests.cli.commands import runner
+from tests.recordings import laid_out
 from tests.runs.measured import record
 
 MS = 1_000_000
@@ -30,14 +31,7 @@ def _log(tmp_path: Path) -> Path:
 
 @pytest.fixture(name="job")
 def _job(tmp_path: Path) -> Path:
-    folder = tmp_path / "job"
-    folder.mkdir()
-    for rank in range(3):
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setenv("RANK", str(rank))
-            patched.setenv("WORLD_SIZE", "3")
-            record(folder / f"rank{rank}.jsonl", wait_ms=10 + 10 * rank)
-    return folder
+    return tmp_path / laid_out("ranks", tmp_path)[0]
 
 
 def test_the_last_minute_stands_above_the_whole_run(tmp_path: Path) -> None:

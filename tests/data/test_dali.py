@@ -11,11 +11,11 @@ import pytest
 
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.dali import metrics_of, summary_of
-from loadeval.data.lines import CacheInfo, LoaderInfo
+from loadeval.data.lines import CacheInfo
 from loadeval.data.log import read_run
 from loadeval.data.run import NOT_RECORDED
 from loadeval.errors import RunLogError
-from tests.runs.given import block, make_header, run_of
+from tests.builder import run_of, steps
 
 WHOLE: dict[str, Any] = {
     "mode": "log",
@@ -24,7 +24,6 @@ WHOLE: dict[str, Any] = {
     "batch_times": [0.1, 0.1, 0.0, 0.1],
     "cached_batches": 0,
 }
-SECOND_NS = 1_000_000_000
 
 
 def written(path: Path, **changes: Any) -> Path:
@@ -42,9 +41,8 @@ def _theirs() -> Any:
 
 
 def test_the_summary_has_dalis_lines() -> None:
-    header = make_header(loader=LoaderInfo("loader", length=3))
-    waits_ns, step_ns = [3 * SECOND_NS, SECOND_NS, 2 * SECOND_NS], 4 * SECOND_NS
-    run = run_of([block("real", waits_ns, step_ns, request_ns=0)], header=header)
+    batches = [steps("real", [3000, 1000, 2000], 4000)]
+    run = run_of(batches, mode="log", length=3, settings={"num_cached_batches": 20})
     assert summary_of(run, 12).splitlines() == [
         "Loader Evaluator Summary:",
         "  Mode: log",
@@ -62,9 +60,9 @@ def test_the_summary_has_dalis_lines() -> None:
 
 def test_what_is_unknown_is_said_to_be_so() -> None:
     """Without a batch no time is printed."""
-    header = make_header(mode="replay", cache=CacheInfo(4), settings={})
-    assert metrics_of(run_of(header=header)) == {}
-    assert summary_of(run_of(header=header), None).splitlines() == [
+    run = run_of([steps("ideal", 0, 0, 0)], mode="replay", cache=CacheInfo(4), settings={})
+    assert metrics_of(run) == {}
+    assert summary_of(run, None).splitlines() == [
         "Loader Evaluator Summary:",
         "  Mode: replay",
         "  Dataset size: unknown",

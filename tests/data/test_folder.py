@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from loadeval.data.columns import Columns
 from loadeval.data.folder import (
     LoaderRecord,
     ProcessRecord,
@@ -17,13 +18,12 @@ from loadeval.data.folder import (
     read_ranks,
     read_whole,
 )
-from loadeval.data.lines import Readings
 from loadeval.errors import RunLogError
 from tests.runs.given import write_run
 from tests.runs.ranks import MS, runs_of, train
 from tests.runs.tables import replace
 
-READINGS = Readings("host", "process", [1, 2], {"cpu_cores": [0.5, 0.7]})
+READINGS = {("host", "process"): Columns({"time_ns": [1, 2], "cpu_cores": [0.5, 0.7]})}
 
 
 @pytest.fixture(name="job")
@@ -31,7 +31,7 @@ def _job(tmp_path: Path) -> Path:
     """Twelve ranks, with readings beside their batches."""
     waits_ns = np.arange(1, 13)[:, None] * np.full(10, MS)
     for rank, run in enumerate(runs_of(train(waits_ns))):
-        write_run(replace(run, readings=[READINGS]), tmp_path / f"rank{rank}.jsonl")
+        write_run(replace(run, readings=READINGS), tmp_path / f"rank{rank}.jsonl")
     return tmp_path
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from loadeval.data import log as data_log
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.dali import metrics_of
+from loadeval.data.dali import metrics_of, write_metrics
 from loadeval.data.lines import (
     Block,
     EpochEnd,
@@ -26,7 +26,7 @@ from loadeval.data.lines import (
 )
 from loadeval.data.log import read_run
 from loadeval.errors import RunLogError
-from tests.runs.given import make_header, save_metrics, write_log
+from tests.runs.given import make_header, write_log
 
 FIRST = Block(0, "real", [0, 17], [10, 10], [7, None], [4, None])
 LAST = Block(0, "ideal", [40, 60], [10, 3], pair=5)
@@ -213,7 +213,7 @@ def test_readings_of_ever_other_quantities_do_not_fill_memory(path: Path) -> Non
 def test_a_run_comes_back_from_its_metrics(path: Path) -> None:
     """The file has the figures under DALI's names, and the lines of the log."""
     run = read_run(path)
-    save_metrics(run, path.with_suffix(".json"))
+    write_metrics(run, path.read_bytes().splitlines(), path.with_suffix(".json"))
     again = read_run(path.with_suffix(".json"))
     for name in run.steps.names:
         assert again.steps[name].tolist() == run.steps[name].tolist()

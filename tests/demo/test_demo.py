@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +15,6 @@ from loadeval.demo.photographs import ROTATIONS, make_photographs
 from loadeval.demo.run import DemoTraining, Photographs, run_demo
 from loadeval.errors import UsageError
 from loadeval.estimate.gap import gap
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # From Python 3.12 on, forking a process in which torch has threads gives this warning.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
@@ -35,7 +32,6 @@ def test_photographs_are_jpegs(tmp_path: Path) -> None:
 
 
 def test_photographs_that_cannot_be_written(tmp_path: Path) -> None:
-    """A file where a class's folder should be is one clear error."""
     (tmp_path / "photographs").mkdir()
     (tmp_path / "photographs" / "upright").write_text("")
     with pytest.raises(UsageError, match="cannot write to"):
@@ -53,9 +49,7 @@ def test_the_network_learns(tmp_path: Path) -> None:
     assert right.float().mean() > 0.5
 
 
-@pytest.mark.check
 def test_every_batch_is_served_once(tmp_path: Path) -> None:
-    """The log is closed, nothing had to be said about it, and it has a speed-up."""
     log = tmp_path / "run.jsonl"
     run_demo(log, photographs=64, epochs=3)
     run = read_run(log)

@@ -17,10 +17,7 @@ from tests.builder import MS, alternating, logged, run_of, steps
 def test_a_table_by_epoch() -> None:
     """Of 3 and 2 batches; the second epoch was left while its last step was open."""
     run = run_of(
-        [
-            steps("real", [100, 5, 5], [10, 10, 20]),
-            steps("real", [50, 5], [10, -1], epoch=1),
-        ],
+        [steps("real", [100, 5, 5], [10, 10, 20]), steps("real", [50, 5], [10, -1], epoch=1)],
         mode="log",
         ends=(EpochEnd(0, "exhausted", None, 10 * MS), EpochEnd(1, "broken off")),
     )

@@ -11,7 +11,7 @@ import pytest
 
 from loadeval.data.columns import Columns
 from loadeval.data.run import Run
-from loadeval.estimate.metrics import Level, PaddingShare, Quantity, metrics, padding, quantities
+from loadeval.estimate.metrics import Level, Quantity, metrics, padding, quantities
 from tests.builder import MS, run_of, steps
 
 BLOCKS = [steps("real", 20, 80, 10, pair=0), steps("ideal", 20, 80, 10, pair=0)]
@@ -107,31 +107,24 @@ def padded(
     return run_of([served], mode="log", padding=table, **known)
 
 
-def share_of(run: Run) -> PaddingShare:
-    share = padding(run)
-    assert share is not None
-    return share
-
-
 def test_the_share_of_padding_has_an_interval_over_batches() -> None:
     """Four times as many batches halve it."""
     widths = []
     for count in (30, 120):
-        share = share_of(padded(count=count)).share
-        assert share.low is not None
-        assert share.high is not None
-        assert share.low < 0.75 < share.high
-        widths.append(share.high - share.low)
+        found: Any = padding(padded(count=count))
+        low, high = found.share.bounds
+        assert low < 0.75 < high
+        widths.append(high - low)
     assert widths[0] / widths[1] == pytest.approx(2, rel=0.3)
 
 
 def test_steps_that_follow_the_length_would_be_shorter() -> None:
     """Of 10 ms and 0.5 ms for each of 110 tokens, three quarters of these go."""
-    share = share_of(padded(ms_per_token=0.5))
+    share: Any = padding(padded(ms_per_token=0.5))
     assert share.step_ns == pytest.approx(65 * MS, rel=0.05)
     assert share.saved_ns == pytest.approx(0.75 * 55 * MS, rel=0.05)
     assert share.length is None
-    of_one_length = share_of(padded(length=512))
+    of_one_length: Any = padding(padded(length=512))
     assert (of_one_length.length, of_one_length.saved_ns) == (512, None)
 
 

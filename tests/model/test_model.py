@@ -5,31 +5,30 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from loadeval import read_run
 from loadeval.data.columns import Columns
+from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.model.changes import Change
 from loadeval.model.costs import start_ns
 from loadeval.model.model import Model
 from loadeval.model.whatif import whatif
+from tests.builder import MS, cores_read
 from tests.recorded import logs_of
-from tests.runs.given import MS, cores_read
 from tests.runs.looked_into import code, looked_into
-from tests.runs.tables import replace, with_steps
-
-if TYPE_CHECKING:
-    from loadeval.data.run import Run
+from tests.runs.tables import replace
 
 FOUR = {"cpus_usable": 4, "cpus": 4}
 COMPUTING = looked_into(fetch=200, environment=FOUR)
-SIZED = with_steps(
-    replace(COMPUTING, header=replace(COMPUTING.header, unit="images")), samples=32, nbytes=128
-)
+SIZES = {
+    name: np.full(COMPUTING.batches, size) for name, size in (("samples", 32), ("nbytes", 128))
+}
+SIZED = replace(COMPUTING, steps=COMPUTING.steps.replace(**SIZES))
 
 
 def workers(count: int) -> Change:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.columns import Columns
+from loadeval.data.log import read_run
+from loadeval.estimate.stats import Estimate
+from loadeval.model.model import Model
+from loadeval.report import whatif
 from loadeval.report.blocks import (
     Bars,
     Chart,
@@ -18,16 +24,11 @@ from loadeval.report.blocks import (
     Table,
     Text,
 )
+from loadeval.report.build import Result, inside, result_of, timeline
+from tests.runs import DEMO
 
 MS = 1e6
 FOLDER = "/home/user/projects/vision/experiments/2026-11"
-
-
-@dataclass(frozen=True)
-class Estimate:
-    value: float
-    low: float | None = None
-    high: float | None = None
 
 
 def ms(value: float, low: float | None = None, high: float | None = None) -> Number:
@@ -35,12 +36,16 @@ def ms(value: float, low: float | None = None, high: float | None = None) -> Num
     return Number(Estimate(value * MS, *ends), "duration")
 
 
-def times(value: float, low: float | None = None, high: float | None = None) -> Number:
-    return Number(Estimate(value, low, high), "times")
+def times(*value: float) -> Number:
+    return Number(Estimate(*value), "times")
 
 
-def share(value: float, low: float | None = None, high: float | None = None) -> Number:
-    return Number(Estimate(value, low, high), "share")
+def share(*value: float) -> Number:
+    return Number(Estimate(*value), "share")
+
+
+def rate(*value: float) -> Number:
+    return Number(Estimate(*value), "images/s")
 
 
 SPEEDUP = times(2.28, 2.22, 2.33)
@@ -49,49 +54,18 @@ HEADLINE = Section(
     "were free.",
     priority=1,
 )
-BATCH = Section(
-    "A batch's time",
-    [
-        Bars(
-            [
-                (
-                    "real",
-                    {
-                        "step": 21.3 * MS,
-                        "waiting": 18.6 * MS,
-                        "contention": 4.12 * MS,
-                        "epoch starts": 4.45 * MS,
-                    },
-                ),
-                ("ideal", {"step": 21.3 * MS}),
-            ]
-        )
-    ],
-    2,
-)
-TO_DO = Section(
-    "What to do",
-    [
-        Table(
-            ("", "where", "predicted"),
-            [
-                ("1. num_workers=3", "run.py:90", times(1.37, 1.26, 1.47)),
-                ("2. make shrink twice as fast", "run.py:126", times(1.65, 1.45, 1.83)),
-                (
-                    "3. torch.set_num_threads(1) in the training process",
-                    "run.py:12",
-                    times(1.73, 1.5, 1.92),
-                ),
-                ("4. find what slows a few batches", "-", Number(None, "times")),
-            ],
-        ),
-        Text(
-            "After that the CPUs are the limit: 1.73x of the 2.28x that free loading would give.",
-            "note",
-        ),
-    ],
-    3,
-)
+PARTS = {"step": 21.3, "waiting": 18.6, "contention": 4.12, "epoch starts": 4.45}
+REAL = {name: taken * MS for name, taken in PARTS.items()}
+BARS = Bars([("real", REAL), ("ideal", {"step": REAL["step"]})])
+BATCH = Section("A batch's time", [BARS], 2)
+CHANGES = [
+    ("1. num_workers=3", "run.py:90", times(1.37, 1.26, 1.47)),
+    ("2. make shrink twice as fast", "run.py:126", times(1.65, 1.45, 1.83)),
+    ("3. torch.set_num_threads(1) in the training process", "run.py:12", times(1.73, 1.5, 1.92)),
+    ("4. find what slows a few batches", "-", Number(None, "times")),
+]
+LIMIT = "After that the CPUs are the limit: 1.73x of the 2.28x that free loading would give."
+TO_DO = Section("What to do", [Table(("", "where", "predicted"), CHANGES), Text(LIMIT, "note")], 3)
 FINDINGS = (
     FindingText(
         "slow transform",
@@ -123,18 +97,10 @@ SURE = Section(
     ],
     5,
 )
-MORE = Section(
-    "",
-    [
-        Facts(
-            [
-                ("everything", "loadeval compare demo.jsonl --full"),
-                ("page", "loadeval report demo.jsonl"),
-            ]
-        )
-    ],
-    1,
-)
+MORE = [
+    ("everything", "loadeval compare demo.jsonl --full"),
+    ("page", "loadeval report demo.jsonl"),
+]
 
 
 def _beside(title: str, says: str, bars: list[tuple[str, str, Estimate]]) -> Chart:
@@ -173,31 +139,22 @@ def backends() -> Chart:
 
 
 def time_per_batch() -> Bars:
-    (bars,) = (block for block in BATCH.blocks if isinstance(block, Bars))
     says = "A real batch takes 48.5 ms, of which 18.6 ms are waiting; an ideal one takes 21.3 ms."
-    return replace(bars, title="Time per batch", says=says)
+    return replace(BARS, title="Time per batch", says=says)
 
 
-def waits(count: int = 384, epoch: int = 32) -> Chart:
-    """Real and ideal blocks in turn, an epoch start in each epoch, and a few outliers."""
-    random = np.random.default_rng(7)
-    batch = np.arange(count) % epoch
-    arm = ((np.arange(count) // 13) % 3).clip(0, 1)
-    wait_ns = np.where(arm == 1, 5e3, random.choice([2, 40], count) * MS * random.random(count))
-    wait_ns = np.where(batch == 0, 133 * MS, wait_ns)
-    outlier = np.zeros(count, dtype=np.bool_)
-    outlier[[count // 30 + 1, count - 20, count - 17]] = True
-    wait_ns = np.where(outlier, 80 * MS, wait_ns).astype(np.int64)
-    batches = {
-        "request_ns": np.cumsum(wait_ns + 22_000_000) - wait_ns,
-        "wait_ns": wait_ns,
-        "arm": arm,
-        "epoch": np.arange(count) // epoch,
-        "batch": batch,
-        "outlier": outlier,
-    }
-    says = f"How long training waited for each of {count:,} batches."
-    return Chart("waits", "Waits", says, {"batches": Columns(batches)})
+@cache
+def demo() -> Result:
+    return result_of(read_run(DEMO))
+
+
+def chart_of(section: Section) -> Chart:
+    (chart,) = (block for block in section.blocks if isinstance(block, Chart))
+    return chart
+
+
+def waits(of: Result | None = None) -> Chart:
+    return chart_of(timeline(of or demo()))
 
 
 def system_metrics(count: int = 150) -> Chart:
@@ -218,158 +175,64 @@ def system_metrics(count: int = 150) -> Chart:
 
 
 def stages() -> Chart:
-    """Two workers that load a batch each in turn, for a training process that waits for them."""
-    batch = np.arange(24)
-    begin_ns = 44_000_000 * (batch // 2) + 20_000_000 * (batch % 2)
-    fetch_ns = 35_000_000 + 2_000_000 * (batch % 3)
-    ready_ns = begin_ns + 41_000_000
-    unknown = np.full(24, UNKNOWN)
-    names = ("index_ns", "pickle_start_ns", "pickle_ns", "received_ns", "receive_ns", "pin_ns")
-    batches = {
-        "worker": batch % 2,
-        "batch": batch,
-        "fetch_start_ns": begin_ns,
-        "fetch_ns": fetch_ns,
-        "collate_ns": ready_ns - begin_ns - fetch_ns,
-        "delivered_ns": ready_ns,
-        **dict.fromkeys(names, unknown),
-    }
-    stages = {
-        "label": ["indices", "fetch", "  shrink", "  decode", "collate", "receive"],
-        "stage": ["indices", "fetch", "fetch", "fetch", "collate", "receive"],
-        "ns": [41.3e3, 38.1 * MS, 23.9 * MS, 14.0 * MS, 3.85 * MS, 1.71 * MS],
-    }
-    return Chart(
-        "stages",
-        "Inside the loader",
-        "Fetching takes 86% of loading a batch. Below, epoch 3, batches 0 to 23: what each worker "
-        "and the training process did when.",
-        {
-            "stages": Columns({name: np.array(column) for name, column in stages.items()}),
-            "batches": Columns(batches),
-            "steps": Columns({"start_ns": ready_ns, "end_ns": ready_ns + 10_000_000}),
-        },
-        "duration",
-    )
+    return chart_of(inside(demo()))
 
 
 def worker_curve() -> Chart:
-    workers = np.arange(0, 9)
-    predicted = np.minimum(363.0 * np.maximum(workers, 0.6), 1503.0)
-    return Chart(
-        "worker curve",
-        "Throughput by number of workers",
-        "727 images/s were measured with 2 workers; from 5 on the training step is the limit.",
-        {
-            "measured": Columns({"workers": [2], "rate": [Estimate(727.0, 701.0, 753.0)]}),
-            "predicted": Columns(
-                {
-                    "workers": workers,
-                    "rate": [Estimate(rate, rate * 0.9, rate * 1.08) for rate in predicted],
-                }
-            ),
-        },
-        unit="images/s",
-    )
+    model = Model.of(demo().run)
+    return whatif.worker_curve(model, whatif.by_workers(model))
 
 
-def every_chart() -> list[Chart | Bars]:
-    return [
-        real_beside_ideal(),
-        backends(),
-        time_per_batch(),
-        system_metrics(),
-        stages(),
-        worker_curve(),
-    ]
+KINDS = (real_beside_ideal, backends, time_per_batch, system_metrics, stages, worker_curve)
+CHARTS: dict[str, Callable[[], Chart | Bars]] = {each.__name__: each for each in KINDS}
+
+
+LOST = [
+    ("time lost", ms(27.2, 26.1, 28.2), share(0.56, 0.549, 0.571)),
+    ("  waiting", ms(18.6, 17.4, 19.8), share(0.384)),
+    ("  contention", ms(4.12, 3.29, 4.96), share(0.085)),
+    ("  epoch starts", ms(4.45, 4.01, 4.89), share(0.092)),
+]
+PILLOW = rate(727, 701, 753), rate(1503, 1469, 1539), rate(725, 667, 790), SPEEDUP
+DALI = rate(1310, 1290, 1330), rate(1498, 1460, 1530), rate(4100.0), times(1.14, 1.1, 1.18)
+GAINS = Table(
+    ("images/s", "real", "ideal", "loader alone", "speed-up", "verdict"),
+    [
+        ("torch.utils.data.DataLoader with Pillow", *PILLOW, "highly input-bound"),
+        ("DALI", *DALI, "moderately input-bound"),
+    ],
+    caption="What each would gain",
+)
+SEEN = Table(
+    ("line of code", "share", "blocked"),
+    [
+        (f"{FOLDER}/train/data/run.py:126 __getitem__ > shrink", share(0.637), share(0.0004)),
+        ("run.py:98 load_image", share(0.22), Number(0.0, "share")),
+    ],
+    caption="Where workers were seen",
+    folded=True,
+)
+ENTRIES = [
+    Text("Workers were seen 720 times.", "entry"),
+    Text("A stage can take longer than training waits for it.", "entry"),
+]
+SETTINGS: list[tuple[str, str | Number]] = [
+    ("loader", "DataLoader"),
+    ("bytes per batch", Number(4_816_896, "size")),
+    ("usable CPUs", "4"),
+    ("log", "/mnt/datasets/a-long-name-of-a-folder/runs/2026-11-28/demo.jsonl"),
+]
+AGAIN = Text("loadeval compare demo.jsonl --full --json --between 120s 180s", "command")
 
 
 def report() -> list[Section]:
+    lost = Table(("", "per batch", "of the time"), LOST)
     return [
-        HEADLINE,
-        BATCH,
-        TO_DO,
-        WHY,
-        SURE,
-        MORE,
-        Section(
-            "Time lost",
-            [
-                Table(
-                    ("", "per batch", "of the time"),
-                    [
-                        ("time lost", ms(27.2, 26.1, 28.2), share(0.56, 0.549, 0.571)),
-                        ("  waiting", ms(18.6, 17.4, 19.8), share(0.384)),
-                        ("  contention", ms(4.12, 3.29, 4.96), share(0.085)),
-                        ("  epoch starts", ms(4.45, 4.01, 4.89), share(0.092)),
-                    ],
-                ),
-                real_beside_ideal(),
-            ],
-        ),
-        Section(
-            "Backends",
-            [
-                backends(),
-                Table(
-                    ("images/s", "real", "ideal", "loader alone", "speed-up", "verdict"),
-                    [
-                        (
-                            "torch.utils.data.DataLoader with Pillow",
-                            Number(Estimate(727, 701, 753), "images/s"),
-                            Number(Estimate(1503, 1469, 1539), "images/s"),
-                            Number(Estimate(725, 667, 790), "images/s"),
-                            SPEEDUP,
-                            "highly input-bound",
-                        ),
-                        (
-                            "DALI",
-                            Number(Estimate(1310, 1290, 1330), "images/s"),
-                            Number(Estimate(1498, 1460, 1530), "images/s"),
-                            Number(4100.0, "images/s"),
-                            times(1.14, 1.1, 1.18),
-                            "moderately input-bound",
-                        ),
-                    ],
-                    caption="What each would gain",
-                ),
-            ],
-        ),
+        *(HEADLINE, BATCH, TO_DO, WHY, SURE, Section("", [Facts(MORE)], 1)),
+        Section("Time lost", [lost, real_beside_ideal()]),
+        Section("Backends", [backends(), GAINS]),
         Section("Along the run", [system_metrics()]),
-        Section(
-            "Inside the loader",
-            [
-                stages(),
-                Table(
-                    ("line of code", "share", "blocked"),
-                    [
-                        (
-                            f"{FOLDER}/train/data/run.py:126 __getitem__ > shrink",
-                            share(0.637),
-                            share(0.0004),
-                        ),
-                        ("run.py:98 load_image", share(0.22), Number(0.0, "share")),
-                    ],
-                    caption="Where workers were seen",
-                    folded=True,
-                ),
-                Text("Workers were seen 720 times.", "entry"),
-                Text("A stage can take longer than training waits for it.", "entry"),
-            ],
-        ),
+        Section("Inside the loader", [stages(), SEEN, *ENTRIES]),
         Section("Other numbers of workers", [worker_curve()]),
-        Section(
-            "Settings",
-            [
-                Facts(
-                    [
-                        ("loader", "DataLoader"),
-                        ("bytes per batch", Number(4_816_896, "size")),
-                        ("usable CPUs", "4"),
-                        ("log", "/mnt/datasets/a-long-name-of-a-folder/runs/2026-11-28/demo.jsonl"),
-                    ]
-                ),
-                Text("loadeval compare demo.jsonl --full --json --between 120s 180s", "command"),
-            ],
-        ),
+        Section("Settings", [Facts(SETTINGS), AGAIN]),
     ]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -16,16 +15,13 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 from loadeval.data.columns import UNKNOWN, Columns
-from loadeval.errors import UsageError
+from loadeval.estimate.stats import Estimate
 from loadeval.report import charts
 from loadeval.report.blocks import Bars, Chart
+from loadeval.report.build import result_of
+from tests.builder import logged
 from tests.report import sample
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-EVERY = sample.every_chart()
-IDS = [chart.title for chart in EVERY]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -41,9 +37,10 @@ def titles(root: ET.Element) -> list[str]:
     return [one.text or "" for one in root.iter(f"{SVG}title")]
 
 
-@pytest.mark.parametrize("chart", EVERY, ids=IDS)
-def test_a_chart_stands_by_itself(chart: Chart | Bars) -> None:
+@pytest.mark.parametrize("name", sample.CHARTS)
+def test_a_chart_stands_by_itself(name: str) -> None:
     """Its ids are its own and are all there, and its colours are the page's."""
+    chart = sample.CHARTS[name]()
     source = charts.inline_svg(chart, "chart-1")
     root = drawn(chart)
     ids = [one.get("id", "") for one in root.iter() if one.get("id")]
@@ -62,9 +59,9 @@ def width_of(text: str, size: float, *, bold: bool = False) -> float:
     return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0])
 
 
-@pytest.mark.parametrize("chart", EVERY, ids=IDS)
-def test_nothing_is_cut_off(chart: Chart | Bars) -> None:
-    root = drawn(chart)
+@pytest.mark.parametrize("name", sample.CHARTS)
+def test_nothing_is_cut_off(name: str) -> None:
+    root = drawn(sample.CHARTS[name]())
     room = float(root.get("viewBox", "").split()[2])
     for one in root.iter(f"{SVG}text"):
         if "rotate(-90" in one.get("transform", ""):
@@ -80,25 +77,26 @@ def test_nothing_is_cut_off(chart: Chart | Bars) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chart", "some"),
+    ("name", "some"),
     [
-        (sample.real_beside_ideal(), "training, ideal: 1,503 images/s [1,469, 1,539]"),
-        (sample.backends(), "DALI, loader alone: 4,100 images/s [3,977, 4,264]"),
-        (sample.time_per_batch(), "real: waiting 18.6 ms, 38.4%"),
-        (sample.waits(), "epoch start, epoch 0, batch 0: 133 ms at 0.15 s"),
-        (sample.system_metrics(), "GPU 0: busy, 61.9% on average"),
-        (sample.stages(), "shrink: 23.9 ms, 54.7%"),
-        (sample.stages(), "worker 0, batch 2: collate 2.00 ms at 0.08 s"),
-        (sample.worker_curve(), "2 workers, measured: 727 images/s [701, 753]"),
+        ("real_beside_ideal", "training, ideal: 1,503 images/s [1,469, 1,539]"),
+        ("backends", "DALI, loader alone: 4,100 images/s [3,977, 4,264]"),
+        ("time_per_batch", "real: waiting 18.6 ms, 38.4%"),
+        ("system_metrics", "epoch start, epoch 0, batch 0: 133 ms at 0.13 s"),
+        ("system_metrics", "GPU 0: busy, 61.9% on average"),
+        ("stages", "shrink: 23.9 ms, 54.2%"),
+        ("stages", "worker 0, batch 0: collate 5.37 ms at 20.31 s"),
+        ("worker_curve", "2 workers, measured: 660 images/s [648, 674]"),
     ],
 )
-def test_a_mark_says_what_it_is(chart: Chart | Bars, some: str) -> None:
-    assert some in titles(drawn(chart))
+def test_a_mark_says_what_it_is(name: str, some: str) -> None:
+    assert some in titles(drawn(sample.CHARTS[name]()))
 
 
 def test_many_batches_are_thinned() -> None:
     """100,000 take under 200 kB, and no extreme is lost."""
-    chart = sample.waits(100_000, 1_000)
+    wait_ms = np.random.default_rng(0).normal(20, 2, 100_000)
+    chart = sample.waits(result_of(logged(wait_ms, 2.0)))
     source = charts.inline_svg(chart, "chart-1")
     assert len(source) < 200_000
     table = chart.tables["batches"]
@@ -124,7 +122,7 @@ def test_few_waits_many_times_as_long_ask_for_a_logarithmic_axis() -> None:
 
 def test_a_whisker_far_beyond_all_bars_does_not_squeeze_them() -> None:
     bars = sample.real_beside_ideal().tables["bars"]
-    lengths = [*bars.length[:2], sample.Estimate(725.0, 667.0, 1e9)]
+    lengths = [*bars.length[:2], Estimate(725.0, 667.0, 1e9)]
     tables = {"bars": bars.replace(length=np.array(lengths))}
     chart = Chart("real beside ideal", "", "", tables, unit="images/s")
     labels = [float(text.replace(",", "")) for text in texts(drawn(chart)) if text[0].isdigit()]
@@ -134,7 +132,8 @@ def test_a_whisker_far_beyond_all_bars_does_not_squeeze_them() -> None:
 def test_batches_of_unknown_times_stand_by_their_numbers() -> None:
     """Such are those of a file that another tool wrote; nothing else has a place beside them."""
     chart = sample.system_metrics()
-    batches = chart.tables["batches"].replace(request_ns=np.full(384, UNKNOWN))
+    batches = chart.tables["batches"]
+    batches = batches.replace(request_ns=np.full(len(batches), UNKNOWN))
     root = drawn(replace(chart, tables={"batches": batches}))
     assert "batch number" in texts(root)
     assert "GPU 0" not in texts(root)
@@ -157,19 +156,13 @@ def test_readings_have_their_units_at_their_axes() -> None:
 
 
 def test_what_stays_the_same_along_the_run_is_not_drawn() -> None:
-    """It is in the table of readings."""
     read = Columns({"time_ns": [1, 2], "cpu_cores": [0.5, 1.5], "major_faults_per_s": [0.0, 0.0]})
     root = drawn(replace(sample.waits(), readings={("host", "process"): read}))
     assert "cpu (CPUs)" in texts(root)
     assert "major faults (/s)" not in texts(root)
 
 
-NAMES = (
-    "$x^2$",
-    "</text><script>a</script>",
-    "a\x1b[2J\u202eb",
-    "x" * 500,
-)
+NAMES = ("$x^2$", "</text><script>a</script>", "a\x1b[2J\u202eb", "x" * 500)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -203,9 +196,11 @@ def test_a_figure_of_charts(extension: str, beginning: bytes, tmp_path: Path) ->
 
 def test_a_figure_has_the_words_of_its_charts(tmp_path: Path) -> None:
     path = tmp_path / "figure.svg"
-    charts.save(path, sample.HEADLINE.title, EVERY, ["A note."])
+    every = [chart() for chart in sample.CHARTS.values()]
+    charts.save(path, sample.HEADLINE.title, every, ["A note."])
     said = " ".join(texts(ET.parse(path).getroot()))  # noqa: S314 - ours
-    for words in (sample.HEADLINE.title, *IDS, sample.stages().says, "A note."):
+    titles_of = [chart.title for chart in every]
+    for words in (sample.HEADLINE.title, *titles_of, sample.stages().says, "A note."):
         assert words in said
 
 
@@ -216,18 +211,6 @@ def test_a_word_of_any_length_fits(tmp_path: Path) -> None:
     assert max(width_of(text, charts.BIG, bold=True) for text in long) <= charts.WIDE
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("figure.jpg", r"expected a name that ends in \.png, \.svg or \.pdf"),
-        ("no/figure.png", "cannot write the figure .*No such file"),
-    ],
-)
-def test_where_a_figure_cannot_go(name: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=message):
-        charts.save(tmp_path / name, "", [sample.time_per_batch()])
-
-
 def test_a_users_settings_change_nothing_and_stay() -> None:
     """Nor is there anything of pyplot's, which would be the process's."""
     plain = charts.inline_svg(sample.worker_curve(), "chart-1")
@@ -235,9 +218,3 @@ def test_a_users_settings_change_nothing_and_stay() -> None:
         assert charts.inline_svg(sample.worker_curve(), "chart-1") == plain
         assert mpl.rcParams["font.size"] == 30.0
         assert mpl.rcParams["text.usetex"]
-
-
-def test_pyplot_is_not_imported() -> None:
-    code = "import loadeval.report.charts, sys; print('matplotlib.pyplot' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"

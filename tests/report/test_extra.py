@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from loadeval import UsageError, plot_comparison, plot_worker_curve
 from tests.cli.commands import runner
 from tests.runs import DEMO
 from tests.runs.measured import record
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 INSTALL = 'which is not installed; install it with: pip install "loadeval[report]"'
 WITHOUT = {
@@ -36,7 +33,6 @@ def _neither(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", WITHOUT)
 def test_a_command_that_draws(command: tuple[str, ...], tmp_path: Path) -> None:
-    """It ends with one line, and writes nothing."""
     log = shutil.copy(DEMO, tmp_path / "run.jsonl")
     code, out, err = runner()(*(word.format(log=log) for word in command))
     assert (code, out, err) == (1, "", f"Error: {WITHOUT[command]}, {INSTALL}\n")
@@ -45,7 +41,6 @@ def test_a_command_that_draws(command: tuple[str, ...], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("plot", [plot_comparison, plot_worker_curve])
 def test_functions_raise(plot: object, tmp_path: Path) -> None:
-    """The same."""
     assert callable(plot)
     with pytest.raises(UsageError, match=r"needs? the package matplotlib, which is not installed"):
         plot(record(tmp_path / "run.jsonl"), output=tmp_path / "figure.png")

@@ -14,16 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.report.blocks import (
-    Bars,
-    Facts,
-    Findings,
-    FindingText,
-    Number,
-    Section,
-    Table,
-    Text,
-)
+from loadeval.report.blocks import Bars, Facts, Findings, FindingText, Number, Section, Table, Text
 from loadeval.report.html import page
 from tests.report import sample
 
@@ -103,11 +94,6 @@ def test_the_page_asks_for_nothing() -> None:
     }
     assert "default-src 'none'" in source
     assert not {"img", "link", "iframe", "object"} & {tag for tag, _ in Elements(source).found}
-
-
-def test_a_page_of_many_batches_is_under_a_megabyte() -> None:
-    sections = [*sample.report(), Section("More", [sample.waits(100_000, 1_000)])]
-    assert len(page(sections, "demo.jsonl").encode()) < 1_000_000
 
 
 @pytest.mark.parametrize("payload", [*PAYLOADS, "x" * 1_000_000])

@@ -30,14 +30,12 @@ def contrast(color: str, other: str) -> float:
 @pytest.mark.parametrize("colors", [LIGHT, DARK], ids=["light", "dark"])
 @pytest.mark.parametrize("under", ["paper", "raised"])
 def test_text_can_be_read(colors: dict[str, str], under: str) -> None:
-    """It can be read on the paper, and on buttons, tags and what points tell."""
     contrasts = {name: contrast(colors[name], colors[under]) for name in TEXT}
     assert {name: value for name, value in contrasts.items() if value < FOR_TEXT} == {}
 
 
 @pytest.mark.parametrize("colors", [LIGHT, DARK], ids=["light", "dark"])
 def test_lines_and_bars_can_be_seen(colors: dict[str, str]) -> None:
-    """Everything that has a meaning."""
     contrasts = {name: contrast(color, colors["paper"]) for name, color in colors.items()}
     weak = {name: value for name, value in contrasts.items() if value < FOR_GRAPHICS}
     assert weak.keys() <= DECORATION

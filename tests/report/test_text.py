@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import pytest
 from rich.cells import cell_len
@@ -12,16 +12,6 @@ from loadeval.report import text
 from loadeval.report.blocks import Bars, Facts, Number, Section, Table, Text
 from tests.report import sample
 from tests.whole_outputs import trimmed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-
-@pytest.fixture(autouse=True)
-def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the tests are started in."""
-    for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def printed(sections: Sequence[Section], height: int | None = None) -> str:
@@ -47,12 +37,6 @@ def test_whole_outputs(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     golden(f"{name}.txt", trimmed(printed(sample.report(), height)))
-
-
-def test_a_file_has_80_columns_and_no_colour() -> None:
-    output = printed(sample.report())
-    assert "\x1b" not in output
-    assert max(map(cell_len, output.splitlines())) == 80
 
 
 def test_a_terminal_has_colours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,13 +67,6 @@ def test_a_screen_has_what_fits_by_priority(height: int) -> None:
         assert "Why" in screen
 
 
-def test_a_finding_has_a_line_on_a_screen_and_all_of_it_in_full() -> None:
-    on_screen = text.lines([sample.WHY], height=10)
-    assert on_screen[-2].plain.rstrip() == "8.7%   epoch boundaries"
-    in_full = [line.plain for line in text.lines([sample.WHY])]
-    assert "  To do: persistent_workers=True" in in_full
-
-
 @pytest.mark.parametrize("width", [40, 80, 129])
 def test_no_line_is_too_long(width: int) -> None:
     """But that of a command, which is to be copied."""
@@ -113,20 +90,6 @@ def test_a_number_stays_with_its_unit_and_its_interval() -> None:
         assert " ".join(rows) == sentence
         assert sum("[2.22x, 2.33x]" in row for row in rows) == 1
         assert sum("21.3 ms" in row for row in rows) == 1
-
-
-def test_columns_without_room_follow_below() -> None:
-    """Beside the names of the rows."""
-    table = Table(
-        ("backend", "real", "ideal"),
-        [("torch", sample.ms(21.3, 20.1, 22.9), sample.ms(12.3, 12.1, 12.9))],
-    )
-    assert lines_of(table, 40) == [
-        "backend  real",
-        "torch    21.3 ms [20.1 ms, 22.9 ms]",
-        "backend  ideal",
-        "torch    12.3 ms [12.1 ms, 12.9 ms]",
-    ]
 
 
 def test_wide_characters_keep_columns_straight() -> None:

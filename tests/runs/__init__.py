@@ -1,20 +1,16 @@
 """Every run that tests share, built or recorded. Where two builders would do, take the first.
 
-- `given`: every time is given: by list (`make_run`), by a few numbers (`alternating`), or by column
-  (`block`, `run_of`). `write_run` writes the log of any run.
+- `tests.builder`: of a few numbers; `given.write_run` writes their logs.
 - `measured`: a LoaderEvaluator measures a scripted loader: `recorded` in memory, `record` to disk.
-- `looked_into`: the stages of the loader are known too, from the DataLoader of `loader_model`.
+- `looked_into`: the stages of the loader are known too.
 - `ranks`: synchronous training on many ranks.
 
-DEMO, SPDL and BLUR are logs of alternating runs on a machine with 4 CPUs, which other programs used
+DEMO and SPDL are logs of alternating runs on a machine with 4 CPUs, which other programs used
 too. DEMO is that of `loadeval demo`. In SPDL 16 JPEGs of 1000 x 1000 pixels are decoded and resized
 for a batch, with Pillow, two at once with `num_threads=4`. A step takes 50 ms. Left out are
 readings other than those of threads, and most of what the header says of the machine.
-
-BLUR is of two workers and a step that fill the 2 CPUs of a machine that nobody else uses. A blur is
-most of loading; without it an epoch took 1/1.74 of the time.
 """
 
 from pathlib import Path
 
-DEMO, SPDL, BLUR = (Path(__file__).with_name(f"{name}.jsonl") for name in ("demo", "spdl", "blur"))
+DEMO, SPDL = (Path(__file__).with_name(f"{name}.jsonl") for name in ("demo", "spdl"))

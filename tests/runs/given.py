@@ -1,48 +1,21 @@
-"""Runs whose every time is given; nothing is served, and no clock runs."""
+"""Logs of runs that were never measured."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, listed
-from loadeval.data.dali import write_metrics
-from loadeval.data.lines import (
-    Arm,
-    Block,
-    EpochEnd,
-    GpuIdle,
-    Header,
-    LoaderInfo,
-    Prefetch,
-    Readings,
-    RunEnd,
-    encode,
-)
+from loadeval.data.columns import UNKNOWN, Columns, listed
+from loadeval.data.lines import Block, Header, Line, LoaderInfo, Readings, RunEnd, encode
 from loadeval.data.log import RunLog
-from loadeval.data.run import Run, completed, steps_of
-from tests.runs.tables import lines_of, replace, tables
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    import numpy.typing as npt
-
-    from loadeval.data.lines import Line
+from loadeval.data.run import ARMS, Run
+from tests.runs.tables import replace
 
 MS = 1_000_000
-HEADER = Header(
-    run_id="id",
-    name="run",
-    mode="alternate",
-    created="",
-    unit="images",
-    warmup=1,
-    loader=LoaderInfo("loader"),
-)
 
 
 def make_header(**changes: Any) -> Header:
@@ -61,168 +34,26 @@ def make_header(**changes: Any) -> Header:
     return replace(header, **changes)
 
 
-def block(
-    arm: Arm,
-    wait_ns: npt.ArrayLike,
-    step_ns: npt.ArrayLike,
-    count: int | None = None,
-    *,
-    request_ns: npt.ArrayLike = UNKNOWN,
-    epoch: int = 0,
-    pair: int | None = None,
-    samples: npt.ArrayLike = UNKNOWN,
-    nbytes: npt.ArrayLike = UNKNOWN,
-) -> Block:
-    """A block of `count` batches: each column has one value for all of them, or one for each.
-
-    One `request_ns` is the first batch's: each other is asked for when the step before it ends.
-    """
-    given = (request_ns, wait_ns, step_ns, samples, nbytes)
-    if count is None:
-        count = max(np.size(column) for column in given if np.ndim(column))
-    columns = [np.full(count, column, dtype=np.int64) for column in given]
-    requests, waits, steps, *_ = columns
-    if np.ndim(request_ns) == 0 and request_ns != UNKNOWN:
-        requests += np.cumsum(waits + steps) - waits - steps
-    gaps = [listed(column) for column in columns[2:]]
-    return Block(epoch, arm, requests.tolist(), waits.tolist(), *gaps, pair)
-
-
-def part(whole: Block, rows: slice, **changes: Any) -> Block:
-    """These batches of the block alone, with `changes`."""
-    columns = {
-        name: None if column is None else column[rows]
-        for name in Block.COLUMNS
-        for column in [getattr(whole, name)]
-    }
-    changed: Block = replace(whole, **columns, **changes)
-    return changed
-
-
-def run_of(blocks: Iterable[Block] = (), *, gpu_idle: Iterable[GpuIdle] = (), **known: Any) -> Run:
-    """The run of `blocks`, which alternates unless `mode` is given.
-
-    `known` are fields of the run, in which lines may stand for tables, or of its header, which is
-    HEADER but for them.
-    """
-    header = known.pop("header", HEADER)
-    of_header = set(Header.__struct_fields__) & known.keys()
-    header = replace(header, **{name: known.pop(name) for name in of_header})
-    in_order = sorted(blocks, key=lambda block: block.epoch)
-    steps = completed(steps_of(in_order), known.get("ends", ()), [*gpu_idle])
-    return Run(header, steps, **tables(known))
-
-
-def make_run(
-    waits: Sequence[int],
-    steps: Sequence[int] | int = 90,
-    *,
-    mode: str = "log",
-    warmup: int = 0,
-    samples: Sequence[int] | int = 4,
-    epochs: Sequence[int] | None = None,
-    **header: Any,
-) -> Run:
-    """A `log` or `replay` run with these waits and steps, in nanoseconds.
-
-    `epochs` has the number of batches of each epoch; by default there is one. A step of -1 is
-    open, and -1 samples are unknown.
-    """
-    count = len(waits)
-    counts = np.full(count, samples)
-    arm: Arm = "ideal" if mode == "replay" else "real"
-    whole = block(
-        arm,
-        waits,
-        steps,
-        count,
-        samples=counts,
-        nbytes=np.where(counts == UNKNOWN, UNKNOWN, counts * 3),
-    )
-    bounds = np.cumsum([0, *([count] if epochs is None else epochs)]).tolist()
-    blocks = [
-        part(whole, slice(*bound), epoch=epoch) for epoch, bound in enumerate(pairwise(bounds))
-    ]
-    return run_of(
-        blocks,
-        name=f"the {arm} run",
-        mode=mode,
-        warmup=warmup,
-        ends=tuple(EpochEnd(each.epoch, "exhausted") for each in blocks),
-        closed=True,
-        **header,
-    )
-
-
-def alternating(
-    *,
-    real: float,
-    ideal: float,
-    alone: float,
-    pairs: int = 10,
-    environment: Mapping[str, Any] | None = None,
-    **loader: Any,
-) -> Run:
-    """Pairs of blocks of 8 batches, in turns: a real and an ideal step, each in ms.
-
-    `alone` is what a batch takes the loader alone.
-    """
-    blocks, start_ns = [], 0
-    for pair in range(pairs):
-        arms: tuple[tuple[Arm, float], ...] = (("real", real), ("ideal", ideal))
-        for arm, taken in arms:
-            request_ns = start_ns + np.arange(8) * int(taken * MS)
-            blocks.append(block(arm, 0, taken * MS, request_ns=request_ns, pair=pair))
-            start_ns += 8 * int(taken * MS)
-    return run_of(
-        blocks,
-        loader=LoaderInfo(**{"backend": "torch.utils.data.DataLoader", "workers": 2, **loader}),
-        environment=environment or {"cpus_usable": 8},
-        ends=(EpochEnd(0, "broken off"),),
-        prefetches=tuple(
-            Prefetch(pair, 0, 8, 8, int(8 * alone * MS), None) for pair in range(pairs)
-        ),
-    )
-
-
-def level(probe: str, subject: str, name: str, value: npt.ArrayLike) -> Readings:
-    """Readings of one quantity, every 10 ms of 20 s; one value for all, or one for each."""
-    time_ns = np.arange(2000, dtype=np.int64) * 10 * MS
-    return Readings(probe, subject, time_ns, {name: np.full(2000, value, dtype=np.float64)})
-
-
-def cores_read(run: Run, **subjects: float | tuple[float, float]) -> Run:
-    """A run with the CPUs in use, each the same in both arms, or a pair: real and ideal.
-
-    The machine's are those of the others, unless they are given: nobody else is at work.
-    """
-    pairs = {
-        subject: cores if isinstance(cores, tuple) else (cores, cores)
-        for subject, cores in subjects.items()
-    }
-    real, ideal = np.array(list(pairs.values())).T
-    pairs.setdefault("machine", (real.sum(), ideal.sum()))
-    steps, time_ns = run.steps, np.arange(2000) * 10 * MS
-    rows = np.searchsorted(steps.request_ns, time_ns) - 1
-    in_ideal = steps.arm[rows.clip(min=0)] == 1
-    return replace(
-        run,
-        readings=tuple(
-            level("host", subject, "cpu_cores", np.where(in_ideal, cores[1], cores[0]))
-            for subject, cores in pairs.items()
-        ),
-    )
+def blocks_of(steps: Columns) -> Iterator[Block]:
+    """The batches in as few blocks as can be: one for each span of one arm and pair."""
+    kinds = [steps[name] for name in ("epoch", "arm", "pair", "instrumented")]
+    changes = np.flatnonzero(np.logical_or.reduce([np.diff(kind) != 0 for kind in kinds])) + 1
+    for start, stop in pairwise([0, *changes.tolist(), len(steps)]):
+        epoch, arm, pair, instrumented = (kind[start].item() for kind in kinds)
+        rows = steps.take(slice(start, stop))
+        columns = {name: listed(rows[name]) for name in Block.COLUMNS}
+        columns |= {name: rows[name].tolist() for name in ("request_ns", "wait_ns")}
+        number = None if pair == UNKNOWN else pair
+        yield Block(epoch, ARMS[arm], **columns, pair=number, instrumented=instrumented)
 
 
 def write_run(run: Run, path: Path) -> Path:
-    """The run log of `run`, as the recorder would write it."""
-    return write_log(path, run.header, *lines_of(run), RunEnd(len(run.steps)))
-
-
-def save_metrics(run: Run, path: Path) -> None:
-    """The metrics file of `run`."""
-    lines = run.header, *lines_of(run), RunEnd(len(run.steps))
-    write_metrics(run, map(encode, lines), path)
+    """The run log of `run`: its batches, what was read beside them, and how its epochs ended."""
+    lines: list[Line] = [*blocks_of(run.steps)]
+    for key, table in run.readings.items():
+        values = {name: listed(table[name]) for name in table.names if name != "time_ns"}
+        lines.append(Readings(*key, table.time_ns.tolist(), values))
+    return write_log(path, run.header, *lines, *run.ends, RunEnd(len(run.steps)))
 
 
 def write_log(path: Path, header: Header, *lines: Line) -> Path:

@@ -1,91 +1,21 @@
-"""Alternating runs whose loader was looked into; no clock runs.
-
-The loader is that of `tests.runs.loader_model`: training waits as the model says.
-"""
+"""Alternating runs whose loader was looked into; no clock runs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from loadeval.data.lines import CodeSamples
-from tests.runs.given import MS, alternating
-from tests.runs.loader_model import LoaderModel, iterations_ns
-from tests.runs.tables import altered, replace
+from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.lines import CodeSamples, EpochEnd, Prefetch
+from loadeval.data.run import Run
+from tests.builder import MS, run_of, stage_rows, steps
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from loadeval.data.columns import Column, Values
-    from loadeval.data.run import Run
-    from tests.runs.tables import Rows
-
-FIRST, COUNTED = 20, 80
-"""Batches before those that count, and those that do."""
-COUNT = FIRST + COUNTED
-STAGES = ("index", "fetch", "collate", "pickle", "receive", "pin")
-
-
-def stage_times(
-    *,
-    workers: int = 2,
-    prefetch: int = 2,
-    step: float = 20.0,
-    blocked: float = 0.0,
-    run_queue: float = 0.0,
-    others: float = 0.0,
-    transforms: Mapping[str, float] | None = None,
-    sizes: Mapping[str, tuple[float, float]] | None = None,
-    samples: int | Column = 4,
-    slowest: float | Values = 0.0,
-    slowest_index: int | Column = 0,
-    count: int = COUNT,
-    **ms: float | Sequence[float] | Values,
-) -> Rows:
-    """Batches of what `ms` says for each stage: one time for all, or one for each, in ms.
-
-    `blocked` and `run_queue` are shares of fetching and collating, `others` the CPU time of other
-    threads beside that of its own; `transforms` are shares of fetching, with a call for each of
-    four samples, and `sizes` how many numbers go in and come out. What names a column of
-    StageTimes has its values.
-    """
-    taken = {
-        f"{stage}_ns": (np.broadcast_to(ms.pop(stage, 0.0), count) * MS).astype(int).tolist()
-        for stage in STAGES
-    }
-    pins = any(taken["pin_ns"])
-    model = LoaderModel(
-        workers=workers,
-        prefetch_factor=prefetch,
-        step_ns=int(step * MS),
-        pins=pins,
-        pickles_apart=False,
-        **taken,
-    )
-    times = model.times()
-    work_ns = times.fetch_ns + times.collate_ns
-    cpu_ns = ((1 - blocked - run_queue) * work_ns).astype(np.int64)
-
-    def column(value: Any) -> Column:
-        values: Column = np.broadcast_to(value, count).astype(np.int64)
-        return values
-
-    shares = transforms or {}
-    known = {name: column(value) for name, value in ms.items()}
-    columns: dict[str, Any] = {
-        "samples": column(samples),
-        "cpu_ns": cpu_ns,
-        "run_queue_ns": (run_queue * work_ns).astype(np.int64),
-        "other_cpu_ns": (others * cpu_ns).astype(np.int64),
-        "slowest_ns": column(np.asarray(slowest) * MS),
-        "slowest_index": column(slowest_index),
-        "transform_ns": {name: part * times.fetch_ns for name, part in shares.items()},
-        "transform_calls": {name: np.full(count, 4.0) for name in shares},
-        "elements_before": {name: np.full(count, size[0]) for name, size in (sizes or {}).items()},
-        "elements_after": {name: np.full(count, size[1]) for name, size in (sizes or {}).items()},
-    }
-    return times.replace(**{**columns, **known})
+PAIRS, BLOCK, FIRST = 10, 8, 20
+"""Pairs of blocks, batches in a block, and batches that were loaded before those that count."""
+COUNT = FIRST + PAIRS * BLOCK
 
 
 def code(
@@ -95,37 +25,65 @@ def code(
     return (CodeSamples(0, seen or {}, blocked or {}),)
 
 
-def waits_ns(times: Rows) -> Column:
-    """The waits of the batches that count."""
-    counted: Column = (times.delivered_ns - times.requested_ns)[-COUNTED:]
-    return counted
-
-
 def looked_into(
     *,
+    fetch: npt.ArrayLike,
     workers: int = 2,
-    prefetch: int = 2,
     step: float = 20.0,
     real: float | None = None,
+    blocked: float = 0.0,
+    run_queue: float = 0.0,
+    others: float = 0.0,
+    transforms: Mapping[str, float] | None = None,
+    sizes: Mapping[str, tuple[float, float]] | None = None,
     seen: tuple[CodeSamples, ...] = (),
     loader: Mapping[str, Any] | None = None,
     environment: Mapping[str, Any] | None = None,
-    pairs: int = 10,
-    **given: Any,
+    **given: npt.ArrayLike,
 ) -> Run:
-    """An alternating run; `real` is the step beside loading, where that is slower."""
-    times = stage_times(workers=workers, prefetch=prefetch, step=step, **given)
-    alone = stage_times(workers=workers, prefetch=prefetch, step=0.0, **given)
-    run = alternating(
-        real=step if real is None else real,
-        ideal=step,
-        alone=float(iterations_ns(alone)[-COUNTED:].mean()) / MS,
-        pairs=pairs,
-        environment=environment,
-        **{"workers": workers, "prefetch_depth": workers * prefetch, **(loader or {})},
+    """A run whose loader takes these times in ms: one for all batches, or one for each of COUNT.
+
+    `real` is the step beside loading, where that is slower. `blocked` and `run_queue` are shares of
+    fetching and collating, `others` the CPU time of other threads beside that of its own;
+    `transforms` are shares of fetching, with a call for each of four samples, and `sizes` how many
+    numbers go in and come out. `given` are `index`, `collate`, `pickle`, `receive`, `slowest`, or
+    columns of StageTimes.
+    """
+    stages = ("index", "collate", "pickle", "receive")
+    taken: dict[str, Any] = {f"{name}_ms": given.pop(name) for name in stages if name in given}
+    work_ns = np.full(COUNT, (np.asarray(fetch) + np.asarray(taken.get("collate_ms", 0))) * MS)
+    cpu_ns = (1 - blocked - run_queue) * work_ns
+    columns = {
+        "cpu_ns": cpu_ns,
+        "run_queue_ns": run_queue * work_ns,
+        "other_cpu_ns": others * cpu_ns,
+        "slowest_ns": np.asarray(given.pop("slowest", 0)) * MS,
+        "slowest_index": 0,
+        "pickled_bytes": 1000 if workers else UNKNOWN,
+        **given,
+    }
+    taken |= {name: np.full(COUNT, values).astype(np.int64) for name, values in columns.items()}
+    rows, alone = (
+        stage_rows(fetch, COUNT, workers=workers, step_ms=each, **taken) for each in (step, 0.0)
     )
-    real_rows = np.flatnonzero(run.steps.arm == 0)
-    wait_ns = altered(run.steps.wait_ns, real_rows, waits_ns(times)[: len(real_rows)])
-    steps = run.steps.replace(wait_ns=wait_ns)
-    looked_into: Run = replace(run, steps=steps, stages=(times,), code=seen)
-    return looked_into
+    waits_ms = (rows.delivered_ns - rows.requested_ns)[FIRST:].reshape(PAIRS, BLOCK) / MS
+    alone_ns = int(BLOCK * np.diff(alone.delivered_ns)[FIRST - COUNT :].mean())
+    blocks, unknown = [], np.full(BLOCK, UNKNOWN)
+    for pair, wait_ms in enumerate(waits_ms):
+        blocks.append(steps("real", wait_ms, step if real is None else real, pair=pair))
+        blocks.append(steps("ideal", 0, step, BLOCK, pair=pair))
+    numbers = {"epoch": np.zeros(COUNT, np.int64), "batch": np.arange(COUNT)}
+    return run_of(
+        [block.replace(samples=unknown, nbytes=unknown) for block in blocks],
+        stages=rows,
+        transforms={
+            name: Columns({**numbers, "ns": part * rows.fetch_ns, "calls": np.full(COUNT, 4.0)})
+            for name, part in (transforms or {}).items()
+        },
+        sizes=sizes or {},
+        code=seen,
+        prefetches=tuple(Prefetch(pair, 0, BLOCK, BLOCK, alone_ns, None) for pair in range(PAIRS)),
+        ends=(EpochEnd(0, "broken off"),),
+        environment=environment or {"cpus_usable": 8},
+        **{"workers": workers, "prefetch_depth": 2 * workers, **(loader or {})},
+    )

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from loadeval.data.run import Run
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.testing import FakeClock, ScriptedLoader
 from tests.runs.given import MS
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-    from pathlib import Path
-
-    from loadeval.data.run import Run
 
 IMAGES = np.zeros((4, 2))
 
