@@ -258,7 +258,7 @@ class Recorder:
         read = self.copies.read(batch)
         if read and not self.closed:
             time_ns = self._clock() - self.origin_ns
-            values = {name: [value] for name, value in read.items()}
+            values: dict[str, log_lines.Values] = {name: [each] for name, each in read.items()}
             self._facts.append(log_lines.Readings("copies", "batch", [time_ns], values))
 
     def note(self, message: str, kind: EventKind = "note") -> None:
