@@ -491,7 +491,7 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
                 continue
             break
         if most_gain is not None and beside.issuperset(rules):  # free loading leaves that
-            most_gain *= speedup.value / reached
+            most_gain *= speedup / reached
         done, reached = done + (do.change or Change()), speedup.value
         if most_gain is not None:  # nothing gains more than free loading would
             value, high = min(speedup.value, most_gain.value), most_gain.bounds[1]
