@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Union, get_args, get_orig
 import msgspec
 
 from loadeval.attach.observe import Attached
+from loadeval.core.cuda import Copies
 from loadeval.data.columns import Columns
 from loadeval.data.lines import Header, Line
 from loadeval.data.log import read_run
@@ -169,6 +170,7 @@ COMMANDS: dict[str, dict[str, type]] = {
 """What each command prints, by what it is given."""
 PROBES: dict[str, type] = {
     "Of the probe `gpu`": GPUProbe,
+    "Of the probe `copies`": Copies,
     "Of the probe `host`": HostProbe,
     "Of the probe `threads`": ThreadsProbe,
     "Of the probe `threads`, subject `python lock`": PythonLockProbe,

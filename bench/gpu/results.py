@@ -27,11 +27,11 @@ class Result:
     stands beside others for comparison.
     """
 
-    row: int
     case: str
     expected: str
     measured: str
     held: bool | None
+    row: int = 0
     on: str = ""
 
     def line(self) -> str:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import count, islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,19 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from bench.gpu.loaders import Again, OnDevice, Prefetcher, Waiting, of_photographs, photographs
-from bench.gpu.referee import idle_in_waits_ms
+from bench.gpu.referee import BATCHES, copied_ms, idle_in_waits_ms, traced
 from bench.gpu.results import Result
 from bench.judge import COMMAND, backends, column, compared
 from bench.tables import in_words
-from bench.zoo import device
 from bench.zoo.costs import hashes
 from bench.zoo.device import Products, device_ms, host_s
 from bench.zoo.programs import Samples
 from loadeval import Backend, LoaderEvaluator, compare_backends
+from loadeval.core.cuda import copy_speeds
 
 Step = Callable[[Any], object]
 Measure = Callable[[Path], Iterator[Result]]
 
-BATCHES = 60
 SETTLED = 10
 """Batches after which clocks, caches and queues are as they stay."""
 WITHIN, WITHIN_MS = 0.05, 0.2
@@ -69,11 +68,6 @@ def row(case: str, shows: str, seconds: int) -> Callable[[Measure], Measure]:
         return measure
 
     return added
-
-
-def result(case: str, expected: str, measured: str, *, held: bool | None) -> Result:
-    """Whoever runs the row knows its number."""
-    return Result(0, case, expected, measured, held)
 
 
 def logged(folder: Path, loader: Any, step: Step, **options: Any) -> Path:
@@ -127,8 +121,8 @@ def beside_plain_loops(
     folder: Path, loader: DataLoader[Any], step: Step, *, is_starved: bool
 ) -> Iterator[Result]:
     """The speed-up beside loops over the loader and over batches in memory, before and after."""
-    count = len(loader)
-    in_memory = Again([tuple(map(torch.Tensor.pin_memory, b)) for b in islice(loader, 8)], count)
+    pinned = [tuple(map(torch.Tensor.pin_memory, batch)) for batch in islice(loader, 8)]
+    in_memory = Again(pinned, len(loader))
     epoch(islice(in_memory, SETTLED), step)
     real_s, ideal_s = [], []
 
@@ -150,24 +144,25 @@ def beside_plain_loops(
     truth = f"{sum(real_s) / sum(ideal_s):.2f}x ({low:.2f}x to {high:.2f}x)"
     speedup = said.steady_speedup
     if speedup is None or speedup.low is None or speedup.high is None:
-        yield result("speed-up", truth, "not known", held=False)
+        yield Result("speed-up", truth, "not known", held=False)
         return
     covers = speedup.low <= high and low <= speedup.high
     near = low * (1 - WITHIN) <= speedup.value <= high * (1 + WITHIN)
     words = in_words(speedup)
-    yield result("speed-up beside plain loops", truth, words, held=covers and near)
+    yield Result("speed-up beside plain loops", truth, words, held=covers and near)
     starved = speedup.low > 1.1 if is_starved else speedup.high < 1.1
     wanted = "from 1.10x" if is_starved else "under 1.10x"
-    yield result("whole interval", wanted, words, held=starved)
+    yield Result("whole interval", wanted, words, held=starved)
+    yield from beside_referee("all", folder, lambda: loader, step, apart=None)
     waits, steps = column(log, "wait_ns"), column(log, "step_ns")
     share = np.nansum(waits) / np.nansum(waits + steps)
-    yield result("1 / (1 - wait), all batches", "-", f"{1 / (1 - share):.2f}x", held=None)
+    yield Result("1 / (1 - wait), all batches", "-", f"{1 / (1 - share):.2f}x", held=None)
     with LoaderEvaluator(loader, mode="replay", probes=()) as replay:
         replay_s = host_s(partial(epoch, replay, step))
-    yield result("replay", truth, f"{real_s[-1] / replay_s:.2f}x", held=None)
+    yield Result("replay", truth, f"{real_s[-1] / replay_s:.2f}x", held=None)
     for (subject, name), (real, ideal) in said.readings.items():
         if subject.startswith("GPU") and real is not None and ideal is not None:
-            yield result(
+            yield Result(
                 f"{subject}, {name}", "-", f"{real:.4g} real, {ideal:.4g} ideal", held=None
             )
 
@@ -179,7 +174,7 @@ def network(
     try:
         models: Any = importlib.import_module(module)
     except ImportError as error:
-        yield result(name, "-", str(error), held=None)
+        yield Result(name, "-", str(error), held=None)
         return
     model = models.create_model(name) if module == "timm" else models.models.get_model(name)
     dtype = torch.float16 if module == "timm" else torch.bfloat16
@@ -205,19 +200,21 @@ def large_network(folder: Path) -> Iterator[Result]:
 
 
 def beside_referee(
-    case: str, folder: Path, make_loader: Callable[[], Any], step: Step, *, apart: bool = False
+    case: str, folder: Path, make: Callable[[], Any], step: Step, *, apart: bool | None = False
 ) -> Iterator[Result]:
     """Idle time in waits by events, and by the union of kernels, copies and memsets.
 
-    They agree, or stand `apart` where other streams work: the training's alone is idle longer.
+    They agree, or stand `apart` where the loader works: only the training's stream is idle longer.
+    None is a figure alone.
     """
-    log = logged(folder, make_loader(), step)
+    log = logged(folder, make(), step)
     events_ms = median_ms(column(log, "gpu_idle_ns") / 1e6)
-    union_ms = median_ms(idle_in_waits_ms(make_loader(), step))
-    near = is_near(events_ms, union_ms, least=WITHIN_MS)
+    union_ms = median_ms(idle_in_waits_ms(traced(make(), step)))
+    held: bool | None = is_near(events_ms, union_ms, least=WITHIN_MS)
     expected = f"over {union_ms:.3g} ms" if apart else f"{union_ms:.3g} ms"
-    held = events_ms > union_ms + WITHIN_MS if apart else near
-    yield result(f"{case}: idle in a wait", expected, f"{events_ms:.3g} ms", held=held)
+    if apart is not False:
+        held = apart and events_ms > union_ms + WITHIN_MS
+    yield Result(f"{case}: idle in a wait", expected, f"{events_ms:.3g} ms", held=held)
 
 
 def idle_in_waits(folder: Path, *, syncs: bool) -> Iterator[Result]:
@@ -236,16 +233,14 @@ def idle_in_waits(folder: Path, *, syncs: bool) -> Iterator[Result]:
         waited_ms = np.array(loader.taken_ms)
         launched_ms = np.roll(column(log, "step_ns") / 1e6, 1)  # in the step before
         outlasts_ms = waited_ms if syncs else np.maximum(0, launched_ms + waited_ms - taken_ms)
-        expected_ms, measured_ms = (
-            median_ms(outlasts_ms),
-            median_ms(column(log, "gpu_idle_ns") / 1e6),
-        )
+        expected_ms = median_ms(outlasts_ms)
+        measured_ms = median_ms(column(log, "gpu_idle_ns") / 1e6)
         held = is_near(measured_ms, expected_ms, least=WITHIN_MS)
-        yield result(case, f"{expected_ms:.3g} ms", f"{measured_ms:.3g} ms", held=held)
+        yield Result(case, f"{expected_ms:.3g} ms", f"{measured_ms:.3g} ms", held=held)
         yield from beside_referee(case, folder, partial(Waiting, wait_ms, BATCHES), step)
         hidden = not syncs and queued_ms > wait_ms
         rules = [finding.rule for finding in compared(log).findings]
-        yield result(
+        yield Result(
             f"{case}: findings",
             "hidden waits" if hidden else "no hidden waits",
             ", ".join(rules) or "none",
@@ -279,20 +274,33 @@ def other_streams(folder: Path) -> Iterator[Result]:
         yield from beside_referee(case, folder, make, lambda _: work(), apart=True)
 
 
-@row("batches of 200 MB, pinned and not", "unpinned memory is named", 30)
+@row(
+    "batches of 200 MB, unpinned and blocking, and pinned; a copy in the wait",
+    "a copy takes bytes over bandwidth, and is named",
+    30,
+)
 def copies(folder: Path) -> Iterator[Result]:
     """The copy of a batch of 200 MB is long beside a step of 6 ms."""
-    for pinned in (False, True):
-        training = device.unpinned(200, pinned=pinned)
-        log = logged(folder, training.loader, training.step)
-        rules = [finding.rule for finding in compared(log).findings]
-        named = "unpinned memory"
-        yield result(
-            "pinned" if pinned else "not pinned and blocking",
-            f"no {named}" if pinned else named,
-            ", ".join(rules) or "none",
-            held=(named in rules) is not pinned,
-        )
+    work, unpinned = Products(6.0), torch.ones(50 * MIB)
+    taken_ms = 1e3 * host_s(lambda: copy_speeds(0))
+    words = ", ".join(f"{per_s / 1e9:.3g} GB/s" for per_s in copy_speeds(0).values())
+    held = bool(words) and taken_ms < 50
+    yield Result("bandwidths", "in 50 ms", f"{words} in {taken_ms:.0f} ms", held=held)
+    for of, batch in (("pinned", unpinned.pin_memory()), ("other", unpinned)):
+
+        def step(batch: torch.Tensor) -> None:
+            batch.to("cuda", non_blocking=batch.is_pinned())
+            work()
+
+        loader = Again([batch], BATCHES)
+        found = compared(logged(folder, loader, step)).findings
+        facts = {finding.rule: finding.facts for finding in found}.get("copies", {})
+        said_ms, copy_ms = facts.get("copy, ns", 0.0) / 1e6, copied_ms(traced(loader, step))
+        held = is_near(said_ms, copy_ms, 0.25)
+        expected = f"{copy_ms:.3g} ms within 25%"
+        yield Result(f"a copy of {of} memory", expected, f"{said_ms:.3g} ms", held=held)
+    make = partial(map, torch.Tensor.cuda, Again([unpinned], BATCHES))
+    yield from beside_referee("copied in the wait", folder, make, lambda _: work(), apart=True)
 
 
 def burning(ms: float, number: int) -> torch.Tensor:
@@ -324,11 +332,13 @@ def tiny_kernels(folder: Path) -> Iterator[Result]:
             samples = Samples(partial(burning, 15.0 if workers else 0.0), 400)
             loader = DataLoader(samples, batch_size=None, num_workers=workers)
             log = logged(folder, loader, step, mode="alternate", probes=("host",))
+            case = f"{workers} busy workers on {len(cpus)} CPUs"
+            rules = [finding.rule for finding in compared(log).findings]
+            yield from beside_referee(case, folder, lambda it=loader: it, step, apart=None)
         finally:
             os.sched_setaffinity(0, usable)
-        rules = [finding.rule for finding in compared(log).findings]
-        yield result(
-            f"{workers} busy workers on {len(cpus)} CPUs",
+        yield Result(
+            case,
             " or ".join(sorted(contended)) if workers else "neither",
             ", ".join(rules) or "none",
             held=bool(contended & set(rules)) is bool(workers),
@@ -352,7 +362,7 @@ def graphs(folder: Path) -> Iterator[Result]:
 
     make = partial(Waiting, 4.0, BATCHES)
     logged(folder, make(), captured)
-    yield result("captured while a run is logged", "no error", "no error", held=True)
+    yield Result("captured while a run is logged", "no error", "no error", held=True)
     for wait_ms in (4.0, 14.0):
         make = partial(Waiting, wait_ms, BATCHES)
         case = f"a graph of 10 ms replayed, wait of {wait_ms:g} ms"
@@ -410,7 +420,7 @@ def overhead(folder: Path) -> Iterator[Result]:
         cost_us = float(np.median(times_us[name]) - np.median(times_us["bare"]))
         held = cost_us < 20 if name == "log" else None
         expected = "under 20 us" if name == "log" else "-"
-        yield result(f"empty loop, {name}", expected, f"{cost_us:.2f} us a batch", held=held)
+        yield Result(f"empty loop, {name}", expected, f"{cost_us:.2f} us a batch", held=held)
     work, batches = Products(5.0), Again([torch.zeros(8)], 100)
 
     def step(batch: torch.Tensor) -> None:
@@ -423,7 +433,7 @@ def overhead(folder: Path) -> Iterator[Result]:
         with LoaderEvaluator(batches, probes=()) as evaluator:
             logged_s.append(host_s(partial(epoch, evaluator, step)))
     slower = min(logged_s) / min(plain_s) - 1
-    yield result(
+    yield Result(
         "steps of 5 ms, log", "slower by under 0.5%", f"{slower:+.2%}", held=slower < 0.005
     )
 
@@ -431,19 +441,14 @@ def overhead(folder: Path) -> Iterator[Result]:
 def readings_while(folder: Path, work: Callable[[], object], seconds: float) -> dict[str, float]:
     """What the run's readings of the device say on average of a loop that does only `work`."""
     until_s = time.perf_counter() + seconds
-
-    def batches() -> Iterator[int]:
-        number = 0
-        while time.perf_counter() < until_s:
-            yield number
-            number += 1
+    batches = takewhile(lambda _: time.perf_counter() < until_s, count())
 
     def step(_batch: Any) -> None:
         work()
         torch.cuda.synchronize()
 
     options: dict[str, Any] = {"probes": ("gpu",), "probe_interval_s": 0.2}
-    log = logged(folder, batches(), step, **options)
+    log = logged(folder, batches, step, **options)
     return {
         name: real
         for (subject, name), (real, _) in compared(log).readings.items()
@@ -451,16 +456,11 @@ def readings_while(folder: Path, work: Callable[[], object], seconds: float) -> 
     }
 
 
-def several(do: Callable[[], object], ms: float) -> tuple[Callable[[], None], int]:
+def several(do: Callable[[], object], ms: float) -> tuple[Callable[[], object], int]:
     """What does it as often as fits into so many milliseconds of the device, and how often."""
     do()
-    count = max(1, round(ms / min(device_ms(do) for _ in range(3))))
-
-    def piece() -> None:
-        for _ in range(count):
-            do()
-
-    return piece, count
+    times = max(1, round(ms / min(device_ms(do) for _ in range(3))))
+    return lambda: [do() for _ in range(times)], times
 
 
 SPIN = """
@@ -481,7 +481,7 @@ def nvml(folder: Path) -> Iterator[Result]:
         measured = readings.get(name)
         held = None if measured is None else is_near(measured, expected, within, least=3.0)
         words = "the driver gives no such counter" if measured is None else f"{measured:.4g}"
-        return result(f"{case}: {name}", f"{expected:.4g}", words, held=held)
+        return Result(f"{case}: {name}", f"{expected:.4g}", words, held=held)
 
     idle = readings_while(folder, lambda: time.sleep(0.05), 3.0)
     yield beside("no work", idle, "kernel_busy_percent", 0)
@@ -491,7 +491,7 @@ def nvml(folder: Path) -> Iterator[Result]:
     used = "memory_used_bytes"
     yield beside("4 GiB more than", busy, used, idle[used] + more.nbytes)
     least_w, power_w = 1.5 * idle["power_watts"], busy["power_watts"]
-    yield result("power", f"over {least_w:.0f} W", f"{power_w:.0f} W", held=power_w > least_w)
+    yield Result("power", f"over {least_w:.0f} W", f"{power_w:.0f} W", held=power_w > least_w)
     del more
     properties = torch.cuda.get_device_properties(0)
     sms, threads = properties.multi_processor_count, properties.max_threads_per_multi_processor
@@ -504,8 +504,8 @@ def nvml(folder: Path) -> Iterator[Result]:
         yield beside(case, readings, "sm_occupancy_percent", occupancy)
     source = torch.ones(2**30, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-    piece, count = several(lambda: target.copy_(source), 200.0)
-    bytes_per_s = 2 * count * source.nbytes / device_ms(piece) * 1e3
+    piece, times = several(lambda: target.copy_(source), 200.0)
+    bytes_per_s = 2 * times * source.nbytes / device_ms(piece) * 1e3
     # Both edges of the memory's clock, in kHz, and the bits of its bus.
     most = 2e3 * properties.memory_clock_rate * properties.memory_bus_width / 8
     readings = readings_while(folder, piece, 3.0)
@@ -516,8 +516,8 @@ def nvml(folder: Path) -> Iterator[Result]:
         ("pcie_receive_bytes_per_s", on_device, host),
         ("pcie_transmit_bytes_per_s", host, on_device),
     ):
-        piece, count = several(partial(to.copy_, of, non_blocking=True), 200.0)
-        per_s = count * host.nbytes / device_ms(piece) * 1e3
+        piece, times = several(partial(to.copy_, of, non_blocking=True), 200.0)
+        per_s = times * host.nbytes / device_ms(piece) * 1e3
         # Packets have heads.
         yield beside("copies", readings_while(folder, piece, 4.0), name, 1.1 * per_s, 0.15)
 
@@ -547,7 +547,7 @@ def programs(folder: Path) -> Iterator[Result]:
             held = None  # it does not repeat itself without loadeval
         same = sum(map(str.__eq__, bare, measured))
         words = f"{same} of {len(bare)} the same; {measured[-1][:200]}"
-        yield result(name, "all lines the same", words, held=held)
+        yield Result(name, "all lines the same", words, held=held)
 
 
 @row(
@@ -566,7 +566,7 @@ def dali(folder: Path) -> Iterator[Result]:
         nvidias: Any = importlib.import_module("nvidia.dali")
         plugin: Any = importlib.import_module("nvidia.dali.plugin.pytorch")
     except ImportError as error:
-        yield result("DALI", "-", str(error), held=None)
+        yield Result("DALI", "-", str(error), held=None)
         return
     files, threads = [str(path) for path in photographs(folder)] * 32, 4
 
@@ -587,7 +587,7 @@ def dali(folder: Path) -> Iterator[Result]:
     bare = sums(iterator())
     with LoaderEvaluator(iterator(), probes=()) as evaluator:
         same = sum(map(torch.equal, bare, sums(evaluator)))
-    yield result("batches decoded on the device", "40 unchanged", f"{same}", held=same == 40)
+    yield Result("batches decoded on the device", "40 unchanged", f"{same}", held=same == 40)
     products = Products(5.0)
 
     def step(batch: Any) -> None:
@@ -602,4 +602,4 @@ def dali(folder: Path) -> Iterator[Result]:
     compare_backends(two, step, batches=60, rounds=4, log_dir=folder / "logs", probes=())
     for backend in backends(sorted((folder / "logs").iterdir())):
         words = backend.error or in_words(backend.speedup)
-        yield result(f"compare_backends, {backend.name}", "-", words, held=None)
+        yield Result(f"compare_backends, {backend.name}", "-", words, held=None)

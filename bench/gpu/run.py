@@ -36,14 +36,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "gpu.md"
 FILE = Path(__file__).with_name("results.jsonl")
 """The measurements of the last run on a device, which the page shows."""
-
-
-def missing() -> str:
-    """Why there is no device to test on; empty where there is one."""
-    if torch.cuda.is_available():
-        return ""
-    built = "is not built for CUDA" if torch.version.cuda is None else "finds no CUDA device"
-    return f"torch {torch.__version__} {built}"
+ORDER = (*range(1, 9), 10, 9, 11, 12, 13)
+"""What matters most comes first, for there may be no time for the rest."""
 
 
 def described() -> str:
@@ -72,7 +66,7 @@ def measure(row: Row, path: Path) -> None:
             for result in row.measure(Path(folder)):
                 note(replace(result, row=row.number, on=on), path)
         except Exception as error:
-            note(Result(row.number, "the row", "no error", repr(error), held=False, on=on), path)
+            note(Result("the row", "no error", repr(error), False, row.number, on), path)
             raise
 
 
@@ -93,7 +87,7 @@ def run(row: Row, limit_s: float, path: Path) -> None:
             with suppress(ProcessLookupError):  # whatever the row has started
                 os.killpg(child.pid, signal.SIGKILL)
     if problem:
-        note(Result(row.number, "the row", "its end", problem, held=False), path)
+        note(Result("the row", "its end", problem, held=False, row=row.number), path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -112,19 +106,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.inside is not None:
         measure(known[options.inside], options.results)
         return 0
-    chosen = [known[number] for number in options.rows or known]
+    chosen = [known[number] for number in options.rows or ORDER]
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         path = options.results or Path(folder) / "results.jsonl"
         path.unlink(missing_ok=True)
-        if why := missing():
+        if not torch.cuda.is_available():
+            why = f"torch {torch.__version__} finds no CUDA device"
             for row in chosen:
-                note(Result(row.number, row.case, row.shows, f"skipped: {why}", held=None), path)
+                note(Result(row.case, row.shows, f"skipped: {why}", None, row.number), path)
             return 0
         for row in chosen:
             left_s = options.minutes * 60 - (time.monotonic() - began_s)
             if left_s < 1:
-                note(Result(row.number, "the row", row.shows, "no time is left", held=None), path)
+                note(Result("the row", row.shows, "no time is left", None, row.number), path)
             else:
                 run(row, min(2.0 * row.seconds, left_s), path)
         results = read(path)

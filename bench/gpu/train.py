@@ -44,11 +44,6 @@ def convolutions(*channels: int) -> nn.Sequential:
     return nn.Sequential(*layers, nn.AvgPool2d(7), nn.Flatten(), nn.Dropout(0.25))
 
 
-def show(name: str, value: str) -> None:
-    sys.stdout.write(f"{name} {value}\n")
-    sys.stdout.flush()
-
-
 def train(read: Callable[[int], Any], model: nn.Module, *, mixed: bool) -> None:
     """Two epochs, each with a validation; losses and parameters are printed."""
     loader: DataLoader[Any] = DataLoader(
@@ -72,15 +67,15 @@ def train(read: Callable[[int], Any], model: nn.Module, *, mixed: bool) -> None:
             scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch leaves it so
             scaler.step(optimizer)
             scaler.update()
-            show("loss", float(loss.item()).hex())
+            print("loss", float(loss.item()).hex(), flush=True)
         model.eval()
         with torch.no_grad():
             for batch in held:
-                show("validation", float(loss_of(batch).item()).hex())
+                print("validation", float(loss_of(batch).item()).hex(), flush=True)
     digest = hashlib.sha256()
     for parameter in model.parameters():
         digest.update(parameter.detach().cpu().numpy().tobytes())
-    show("parameters", digest.hexdigest())
+    print("parameters", digest.hexdigest(), flush=True)
 
 
 def main() -> None:

@@ -200,7 +200,9 @@ class Serving:
         return self._next_unmeasured()
 
     def _count_first(self, batch: Any) -> Count:
-        cast("OpenEpoch", self._epoch).started()
+        epoch = cast("OpenEpoch", self._epoch)
+        epoch.started()
+        epoch.recorder.see(batch)
         count = self._count = self._counter_for(batch)
         self._has_begun = True
         counted = NOTHING if count is None else count(batch)

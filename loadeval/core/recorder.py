@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from loadeval.adapter import LoaderStages, StageNote
-from loadeval.core.cuda import GpuIdleTimer, timing_events
+from loadeval.core.cuda import Copies, GpuIdleTimer, timing_events
 from loadeval.core.threads import (
     LOG_THREAD,
     BackgroundThreads,
@@ -172,6 +172,7 @@ class Recorder:
         self._metrics = MetricsReader(
             probes, settings.probe_interval_s, self._clock, self.origin_ns, self._threads
         )
+        self.copies = Copies()
         self._gpu_idle_timers: list[GpuIdleTimer] = []
         self._spare_cuda_events: deque[Any] = deque()
         self._tracking = tracking
@@ -251,6 +252,14 @@ class Recorder:
         """Record what happened at the edge of a block."""
         if not self.closed:
             self._facts.append(fact)
+
+    def see(self, batch: Any) -> None:
+        """Note what the first batch of a run tells of how it is copied to a device."""
+        read = self.copies.read(batch)
+        if read and not self.closed:
+            time_ns = self._clock() - self.origin_ns
+            values: dict[str, log_lines.Values] = {name: [each] for name, each in read.items()}
+            self._facts.append(log_lines.Readings("copies", "batch", [time_ns], values))
 
     def note(self, message: str, kind: EventKind = "note") -> None:
         """Record an event, now."""

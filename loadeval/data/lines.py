@@ -425,10 +425,11 @@ class Readings(_Line, frozen=True, tag="readings"):
 
 
 class GpuIdle(_Line, frozen=True, tag="gpu_idle"):
-    """How long the GPU was idle while training waited for batches of an epoch, by its own clock.
+    """How long the training's stream had no work in waits of an epoch, by the GPU's own clock.
 
-    The first value is that of batch `first`, from 0. A wait that GPU work hid is 0. `gpu_step_ns`
-    is the GPU's time for the step, to the end of what it queued.
+    The first value is that of batch `first`, from 0. A wait that work of it hid is 0; work of other
+    streams, or of the loader in the wait, hides none. `gpu_step_ns` is the GPU's time for the step,
+    to the end of what it queued.
     """
 
     COLUMNS = ("gpu_idle_ns", "gpu_step_ns")

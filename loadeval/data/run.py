@@ -42,8 +42,8 @@ class Run:
     `steps` has a row for every batch, by epoch: `epoch`, `arm` (an index into ARMS), `pair`
     (UNKNOWN for batches of no pair, and for those that were served while the loader was
     `instrumented`), `request_ns`, `wait_ns`, `step_ns` (UNKNOWN for the last one of an epoch that
-    was broken off), `samples`, `nbytes`, `gpu_idle_ns`, how long the device had nothing to do while
-    the batch was waited for, `gpu_step_ns`, how long it took from the batch's delivery, or the end
+    was broken off), `samples`, `nbytes`, `gpu_idle_ns`, how long the training's stream had no work
+    in the wait, `gpu_step_ns`, how long it took from the batch's delivery, or the end
     of what was queued before, to the end of what the step queued, and `batch`, its number in its
     epoch, from 0.
 

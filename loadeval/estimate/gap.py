@@ -46,8 +46,8 @@ class Gap:
 
     What was not measured is None. Of a log by itself `waiting` is all of the wait, and nothing is
     ideal. `pairs` is None unless the run alternated; `epochs` is how many were seen to start.
-    `samples_per_batch` is None where arms are compared by batch. `gpu_idle` is how long the device
-    had no work in the wait for a real batch.
+    `samples_per_batch` is None where arms are compared by batch. `gpu_idle` is how long the
+    training's stream had no work in the wait for a real batch.
     """
 
     real: Estimate | None

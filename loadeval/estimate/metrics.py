@@ -99,6 +99,20 @@ def quantities(real: Run, ideal: Run | None = None) -> tuple[Quantity, ...]:
     )
 
 
+def other_kernels_ns(run: Run, idle_ns: float) -> float | None:
+    """How long kernels ran, at least, of the `idle_ns` a real batch without work of the training.
+
+    They are of other streams, such as the loader's, or of other programs. None where the GPU, or
+    which one it is, does not tell.
+    """
+    busy = [each.real for each in quantities(run) if each.name == "sm_busy_percent" and each.real]
+    if len(busy) != 1:
+        return None
+    steps = run.steps.take(after_warmup(run, "real") & (run.steps.gpu_step_ns != UNKNOWN))
+    batch_ns = float((steps.gpu_idle_ns + steps.gpu_step_ns).mean()) if len(steps) else idle_ns
+    return max(busy[0].mean / 100 * batch_ns - (batch_ns - idle_ns), 0.0)
+
+
 def served(run: Run, rows: Mask) -> Callable[[Column], Column]:
     """A function of times: for how long, until each, the batches of `rows` had been served.
 

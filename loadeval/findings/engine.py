@@ -469,7 +469,8 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
     for finding in findings:
         for do in finding.do:
             asked.setdefault(do.says, (do, []))[1].append(finding.rule)
-    first, model = _first(), c.model
+    first, model, most_gain = _first(), c.model, c.gap.speedup
+    beside = {each.name for each in RULES.values() if not each.of}
     actions, done, reached = list[Action](), Change(), 1.0
     left = [(do, rules, do.change) for do, rules in asked.values() if do.change is not None]
     while left and model is not None:
@@ -489,7 +490,13 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
             if first & set(rules):
                 continue
             break
+        if most_gain is not None and beside.issuperset(rules):  # free loading leaves that
+            most_gain *= speedup / reached
         done, reached = done + (do.change or Change()), speedup.value
+        if most_gain is not None:  # nothing gains more than free loading would
+            value, high = min(speedup.value, most_gain.value), most_gain.bounds[1]
+            low, most = speedup.bounds
+            speedup = Estimate(value, min(low, value), max(min(most, high), value))
         actions.append(_action(c, do, rules, speedup))
         if isinstance(do, Set):
             left = [each for each in left if getattr(each[0], "setting", None) != do.setting]
@@ -512,11 +519,6 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
 
 
 def _action(c: Context, do: Set | Do, rules: list[str], speedup: Estimate | None) -> Action:
-    free = c.gap.speedup
-    if speedup is not None and free is not None:  # nothing gains more than free loading would
-        low, high = speedup.bounds
-        value = min(speedup.value, free.value)
-        speedup = Estimate(value, min(low, value), max(min(high, free.bounds[1]), value))
     if isinstance(do, Set):
         changed = {"setting": do.setting, "present": do.present, "proposed": do.proposed}
         return Action(do.says, do.because, c.loader.made_at, speedup, tuple(rules), **changed)

@@ -1,36 +1,115 @@
-"""What the GPU tells: idle with ideal loading too, hidden waits, memory that is not pinned."""
+"""What the GPU tells: copies to it, hidden waits, idle with ideal loading too."""
 
 from __future__ import annotations
 
-from loadeval.data.columns import UNKNOWN
+import numpy as np
+
+from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.run import SECOND_NS
 from loadeval.estimate.metrics import quantities
 from loadeval.estimate.steady import steady
 from loadeval.findings import GPU_BUSY_PERCENT, MATTERS, MOSTLY, TRIFLE
 from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
 from loadeval.inside.step import step_lines
-from loadeval.words import duration, share
+from loadeval.model.changes import Change
+from loadeval.words import duration, share, size
+
+COPIES = ("copies", "batch")
+"""The probe and subject that tell how a batch gets to the GPU, and what is used of it."""
+READ = (
+    *("pinned_bytes_per_s", "pageable_bytes_per_s"),
+    *("host_bytes", "pinned_bytes", "float32_bytes"),
+)
+NO_DEVICE = "there is no CUDA device"
+UINT8 = 0.25
+"""Of the bytes of numbers of 32 bits."""
 
 
-@rule("unpinned memory", source="PyTorch's documentation of pinned memory and non_blocking copies")
-def unpinned_memory(c: Context) -> Finding | None:
-    """Batches lie in memory that the GPU cannot read by itself.
+@rule("copies", source="bandwidth of copies, measured once; CUDA events; NVML's PCIe bytes", of=())
+def copies(c: Context) -> Finding | None:
+    """Copying batches to the GPU takes much of each step, with ideal loading too.
 
-    Shown by CUDA in use, and a loader that does not pin.
-    Excluded by batches that are on the device already.
+    Shown by a batch's bytes over the bandwidth from memory like its own, pinned or not: 5% of the
+    time or more. Where ideal loading was not measured, what the GPU waits for batches is taken off.
+    Where the bandwidth was not, by a loader that does not pin.
+    Excluded by batches that are on the GPU already, and by PCIe that carries half of them or less.
     """
-    if not (c.run.steps.gpu_idle_ns != UNKNOWN).any():
-        raise Skip("there is no CUDA device")
-    if c.loader.pinned is None:
-        raise Skip("whether batches are pinned is not known")
-    if c.loader.pinned or str(c.loader.device or "cpu").startswith(("cuda", "gpu")):
+    steps = c.batches.take(c.batches.gpu_step_ns != UNKNOWN)
+    if not len(steps):
+        raise Skip(NO_DEVICE)
+    table = c.run.readings.get(COPIES, Columns({}))
+    read = [float(table[name][0]) for name in READ if len(table) and name in table]
+    if len(read) < len(READ) or not np.isfinite(read).all() or min(read[:2]) <= 0:
+        if c.loader.pinned is not False or str(c.loader.device).startswith(("cuda", "gpu")):
+            raise Skip("how fast batches are copied was not measured")
+        says = "Batches are copied to the GPU from memory that is not pinned."
+        return Finding(says, [_pin(c)], sure=False)
+    pinned_per_s, pageable_per_s, nbytes, pinned_bytes, float32_bytes = read
+    is_pinned = pinned_bytes >= MOSTLY * nbytes
+    pinned_ns = nbytes / pinned_per_s * SECOND_NS
+    copy_ns = pinned_ns if is_pinned else nbytes / pageable_per_s * SECOND_NS
+    wait_ns, idle_ns = float(steps.wait_ns.mean()), float(steps.gpu_idle_ns.mean())
+    batch_ns = idle_ns + float(steps.gpu_step_ns.mean())
+    # What a step no longer takes, training may wait longer for its next batch.
+    hidden_ns = 0.0 if c.loads_on_request else idle_ns
+    cost = max(copy_ns - hidden_ns, 0.0) / batch_ns
+    if c.model is not None:
+        cost = c.gained(_shorter_steps(copy_ns))
+    sent, metrics = nbytes / batch_ns * SECOND_NS, quantities(c.run, c.ideal)
+    levels = [each.real for each in metrics if each.name == "pcie_receive_bytes_per_s"]
+    received = sum(level.mean for level in levels if level) if any(levels) else None
+    if cost < MATTERS or (received is not None and received <= MOSTLY * sent):
         return None
-    name = c.setting("pin_memory") or "pin_memory"
-    because = "and copy with .to(device, non_blocking=True), which nothing then waits for"
+    do: list[Set | Do] = []
+    if not is_pinned:
+        do.append(_pin(c, pinned_ns, copy_ns - pinned_ns))
+    # Where all that was queued is done when a wait begins, each step waits for the GPU.
+    elif wait_ns > MATTERS * batch_ns and wait_ns - idle_ns < TRIFLE * batch_ns:
+        because = "each step waits for the GPU, as where a copy, .item() or print asks it"
+        do.append(Do("copy with .to(device, non_blocking=True)", because))
+    if float32_bytes >= MOSTLY * nbytes:
+        because = "a quarter of the bytes, where files have them so; scale and normalise there"
+        change = _shorter_steps((1 - UINT8) * pinned_ns)
+        do.append(Do("send pixels as uint8, convert them on the GPU", because, change=change))
+    elif not do:
+        because, change = "beside kernels of this one, as prefetchers do", _shorter_steps(copy_ns)
+        do.append(Do("copy the next batch on a stream of its own", because, change=change))
     return Finding(
-        "Batches are copied to the GPU from memory that is not pinned.",
-        [Set(name, False, True, because)],
-        sure=False,
+        f"Copying a batch to the GPU takes {duration(copy_ns)} or more of {duration(batch_ns)}: "
+        f"{size(nbytes)}, in memory that is {'' if is_pinned else 'not '}pinned.",
+        do,
+        {
+            "copy, ns": copy_ns,
+            "copy from pinned memory, ns": pinned_ns,
+            "wait for a batch, ns": wait_ns,
+            "no work of the training's stream in it, ns": idle_ns,
+            "batches a second, bytes": sent,
+            "over PCIe to the GPU a second, bytes": received,
+        },
+        sure=received is not None and not is_pinned,  # else there may be no copy, or beside kernels
+        cost=cost,
     )
+
+
+def _pin(c: Context, pinned_ns: float | None = None, saved_ns: float = 0.0) -> Set | Do:
+    """To pin batches, which are then copied in that time, so much less than now."""
+    change = None if pinned_ns is None else _shorter_steps(saved_ns)
+    if c.loader.pinned:
+        because = "pin_memory=True pins only tensors, collections of them, and what has that method"
+        return Do("give batches a method pin_memory()", because, change=change)
+    taken = "nothing then waits for it" if pinned_ns is None else f"{duration(pinned_ns)} or more"
+    because = f"and copy with .to(device, non_blocking=True): {taken}"
+    return Set(c.setting("pin_memory") or "pin_memory", False, True, because, change)
+
+
+def _shorter_steps(ns: float) -> Change:
+    """Steps take so much less."""
+
+    def applied(costs: Columns) -> Columns:
+        left = (1 - ns / np.maximum(costs.step_ns, 1)).clip(0)
+        return costs.replace(step_ns=costs.step_ns * left, step_cpu_ns=costs.step_cpu_ns * left)
+
+    return Change(costs=applied)
 
 
 @rule("hidden waits", source="CUDA events recorded around each wait")
@@ -42,7 +121,7 @@ def hidden_waits(c: Context) -> Finding | None:
     """
     steps = c.run.steps.take(steady(c.run, "real") & (c.run.steps.gpu_idle_ns != UNKNOWN))
     if not len(steps):
-        raise Skip("there is no CUDA device")
+        raise Skip(NO_DEVICE)
     wait_ns, idle_ns = float(steps.wait_ns.mean()), float(steps.gpu_idle_ns.mean())
     matters = wait_ns > TRIFLE * (wait_ns + float(steps.step_ns.mean()))
     if not matters or idle_ns >= MOSTLY * wait_ns:

@@ -29,6 +29,7 @@ from loadeval.estimate.metrics import (
     Metrics,
     PaddingShare,
     metrics,
+    other_kernels_ns,
     padding,
 )
 from loadeval.estimate.stats import Estimate
@@ -514,7 +515,9 @@ def lost(r: Result) -> Section:
         ("faster to keep up", _x(g.required)),
     ]
     if g.gpu_idle is not None:
-        facts.append(("GPU without work in the wait", _ns(g.gpu_idle)))
+        facts.append(("no work of the training's stream in the wait", _ns(g.gpu_idle)))
+        if others_ns := other_kernels_ns(r.run, g.gpu_idle):
+            facts.append(("other kernels ran meanwhile, at least", _ns(others_ns)))
     table = Table(("", "per batch", "of the time"), rows)
     return _section("whole epochs", table, Facts(facts), Text(r.verdict.remedy))
 

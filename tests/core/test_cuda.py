@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from loadeval import Gap, LoaderEvaluator, read_run
 from loadeval.adapter import IterableAdapter, synchronize
 from loadeval.core import cuda
-from loadeval.core.cuda import GpuIdleTimer, timing_events
+from loadeval.core.cuda import COPIED_BYTES, GpuIdleTimer, timing_events
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import GpuIdle
 from loadeval.testing import FakeClock, ScriptedLoader
@@ -357,3 +357,85 @@ def test_the_speed_up_is_that_of_the_device(
     assert speedup.value == pytest.approx(expected, rel=0.01)
     assert speedup.low == pytest.approx(expected, rel=0.02)
     assert speedup.high == pytest.approx(expected, rel=0.02)
+
+
+@pytest.fixture
+def copied(device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+    """Whether each copy to the device was from pinned memory: that takes 1 ms, others 4."""
+    copies: list[bool] = []
+
+    class Memory:
+        def __init__(self, nbytes: int, *, pin_memory: bool = False, **_: Any) -> None:
+            assert nbytes == COPIED_BYTES
+            self.is_pinned = pin_memory
+
+        def copy_(self, source: Any, *, non_blocking: bool) -> None:
+            assert non_blocking
+            copies.append(isinstance(source, Memory))
+            device.work(MS if copies[-1] else 4 * MS)
+
+    monkeypatch.setattr(torch, "empty", Memory)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda number: number)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2**30, 2**31))
+    cuda.copy_speeds.cache_clear()
+    yield copies
+    cuda.copy_speeds.cache_clear()
+
+
+def read_of_copies(evaluator: LoaderEvaluator) -> dict[str, float]:
+    """What a run has read of how its batches get to the device."""
+    table = evaluator.recorded().readings.get(("copies", "batch"))
+    return {} if table is None else {name: float(table[name][0]) for name in table.names[1:]}
+
+
+def test_how_fast_batches_are_copied_is_measured_once_in_a_process(
+    copied: list[bool], clock: FakeClock
+) -> None:
+    """And what memory the first batch of a run is in is seen; no batch waits for it."""
+    batch = {"images": torch.zeros(2, 3, 8, 8), "labels": torch.zeros(2, dtype=torch.int64)}
+    for _ in range(2):
+        evaluator = LoaderEvaluator([batch] * 3, clock=clock, probes=())
+        for _ in range(2):
+            list(evaluator)
+        assert read_of_copies(evaluator) == {
+            "pinned_bytes_per_s": COPIED_BYTES * 1000,
+            "pageable_bytes_per_s": COPIED_BYTES * 250,
+            "host_bytes": 2 * 3 * 8 * 8 * 4 + 16,
+            "pinned_bytes": 0,
+            "float32_bytes": 2 * 3 * 8 * 8 * 4,
+        }
+        assert not evaluator.recorded().steps.wait_ns.any()
+    assert copied == [True, False] * 3
+
+
+def test_on_a_device_without_memory_left_nothing_is_copied(
+    copied: list[bool], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch would free for it what it keeps for training."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2**27, 2**31))
+    evaluator = evaluator_of([50, 130], clock)
+    assert list(evaluator) == [0, 1]
+    assert (copied, read_of_copies(evaluator)) == ([], {})
+
+
+@pytest.mark.usefixtures("copied")
+def test_training_goes_on_where_a_copy_fails(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for want of pinned memory."""
+
+    def failing(*_: Any, **__: Any) -> None:
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(torch, "empty", failing)
+    evaluator = evaluator_of([50, 130], clock)
+    assert list(evaluator) == [0, 1]
+    assert read_of_copies(evaluator) == {}
+    assert evaluator.recorded().steps.wait_ns.tolist() == [50, 130]
+
+
+def test_without_a_device_nothing_is_copied(clock: FakeClock) -> None:
+    evaluator = evaluator_of([50, 130], clock)
+    list(evaluator)
+    assert read_of_copies(evaluator) == {}

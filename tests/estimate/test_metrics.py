@@ -11,7 +11,14 @@ import pytest
 
 from loadeval.data.columns import Columns
 from loadeval.data.run import Run
-from loadeval.estimate.metrics import Level, Quantity, metrics, padding, quantities
+from loadeval.estimate.metrics import (
+    Level,
+    Quantity,
+    metrics,
+    other_kernels_ns,
+    padding,
+    quantities,
+)
 from tests.builder import MS, run_of, steps
 
 BLOCKS = [steps("real", 20, 80, 10, pair=0), steps("ideal", 20, 80, 10, pair=0)]
@@ -64,6 +71,16 @@ def test_a_log_is_all_of_the_real_arm_and_its_replay_of_the_ideal_one() -> None:
     assert quantity_of(log).ideal is None
     (quantity,) = metrics(log, replay).quantities
     assert (quantity.real, quantity.ideal) == (Level(9, 9), Level(5, 5))
+
+
+def test_kernels_that_run_while_the_training_has_no_work_are_of_others() -> None:
+    """Multiprocessors are busy for 90 of 100 ms at least, and its stream has work for 80."""
+    of_gpu = [steps("real", 20, 80, 10, gpu_idle_ms=20, gpu_step_ms=80)]
+    known: dict[str, Any] = {"blocks": of_gpu, "mode": "log", "warmup": 0}
+    for busy, expected in ((90.0, 10 * MS), (80.0, 0)):
+        run = read([500, 600], [busy, busy], "sm_busy_percent", **known)
+        assert other_kernels_ns(run, 20.0 * MS) == pytest.approx(expected)
+    assert other_kernels_ns(read([500, 600], [90.0, 90.0], **known), 20.0 * MS) is None
 
 
 def test_why_a_probe_read_nothing_is_told() -> None:
