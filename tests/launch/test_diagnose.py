@@ -10,7 +10,9 @@ from loadeval import LoaderEvaluator
 from loadeval.cli.diagnose import LONGEST_S, LOOK_EVERY_S, Enough
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.lines import Event, encode
+from loadeval.launch.command import Ended
 from loadeval.testing import FakeClock, ScriptedLoader
+from tests.cli.commands import runner
 from tests.launch.conftest import ran
 from tests.runs.given import MS
 from tests.runs.measured import record
@@ -74,6 +76,18 @@ def test_once_it_is_enough_no_pair_begins() -> None:
             began = set(evaluator.recorded().steps.pair.tolist())
     assert set(evaluator.recorded().steps.pair.tolist()) <= {*began, max(began) + 1}
     assert loader.asked == 400
+
+
+def test_where_nothing_was_measured_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the program ended well."""
+    monkeypatch.chdir(tmp_path)
+    ended = Ended(0, was_stopped=False)
+    monkeypatch.setattr("loadeval.cli.run.run_command", lambda *_, **__: ended)
+    code, _, err = runner("diagnose")("--", "true")
+    assert code == 1
+    assert err.splitlines()[-1].startswith("Nothing was measured: ")
 
 
 @pytest.mark.check
