@@ -174,7 +174,7 @@ def test_something_else_than_a_log_is_one_error(tmp_path: Path, content: bytes) 
     """It says what to give."""
     path = tmp_path / "other"
     path.write_bytes(content)
-    with pytest.raises(RunLogError, match=r"other.*give a file that log_file= or save_metrics"):
+    with pytest.raises(RunLogError, match=r"other.*give a log that loadeval run or log_file="):
         read_run(path)
 
 
