@@ -45,8 +45,35 @@ EXIT_CODES = (
     "watch blur.jsonl --once",
     "watch blur.jsonl --json",
     "nothing",
+    "compare blur.jsonl --ful",
+    "compare empty",
+    "compare notes.txt",
+    "compare old.jsonl",
+    "compare rank0.jsonl rank1.jsonl blur.jsonl",
+    "compare blur.jsonl --between 120s 60s",
+    "compare log.jsonl --fail-above 5",
+    "compare blur.jsonl --output none/figure.png",
+    "whatif log.jsonl",
+    "doctor empty",
+    "watch nowhere.jsonl",
+    "watch old.jsonl",
+    "run -- pyhton train.py",
+    "run --set num_wrkers=2 -- true",
+    "run --mode replay -- true",
+    "run --output blur.jsonl -- true",
+    "diagnose",
+    "diagnose --output blur.jsonl/logs -- true",
+    "tune train.py",
+    "tune train:main",
+    "tune --space num_workers -- true",
+    "attach 4194305",
+    "backends empty",
+    "backends nowhere",
+    "backends blur.jsonl",
+    "export blur.jsonl --format json",
+    "demo --after --output empty",
 )
-"""Commands, one after the other, in a folder with the log of a run and a copy of it."""
+"""Commands, one after the other, in a folder with the files of `exit_codes`."""
 
 
 def test_api(
@@ -151,10 +178,20 @@ def helps() -> Iterator[str]:
 
 
 def exit_codes(folder: Path) -> Iterator[str]:
-    """The exit code of each of EXIT_CODES, and the last line that it says on stderr."""
-    (log,) = laid_out("before-blur", folder)
-    Path(log).rename("blur.jsonl")
-    Path("copy.jsonl").write_bytes(Path("blur.jsonl").read_bytes())
+    """The exit code of each of EXIT_CODES, and the last line that it says on stderr: the error."""
+    for recording, name in (("log-zero-workers", "log"), ("before-blur", "blur")):
+        (log,) = laid_out(recording, folder)
+        Path(log).rename(f"{name}.jsonl")
+    text, place = Path("blur.jsonl").read_text("utf-8"), '"environment":{'
+    for name, before, now in (
+        ("copy", "", ""),
+        ("old", '"version":1', '"version":7'),
+        ("rank0", place, f'{place}"rank":0,"world_size":2,'),
+        ("rank1", place, f'{place}"rank":1,"world_size":2,'),
+    ):
+        Path(f"{name}.jsonl").write_text(text.replace(before, now, 1), "utf-8")
+    Path("notes.txt").write_text("hello\n")
+    Path("empty").mkdir()
     for command in EXIT_CODES:
         code, _, err = runner()(*shlex.split(command))
         yield f"$ loadeval {command}"

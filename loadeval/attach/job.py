@@ -14,6 +14,7 @@ from loadeval.errors import UsageError
 from loadeval.probes.looks import LookedAt, process_at
 from loadeval.probes.processes import HELPERS
 from loadeval.probes.stacks import GONE, NOT_PYTHON
+from loadeval.words import shortened
 
 SPAWNED = "multiprocessing.spawn import spawn_main"
 
@@ -106,15 +107,14 @@ def trainings_of(pid: int, marks: Marks) -> list[Training]:
     seen = (process_at(each) for each in family if each != os.getpid())
     job = Job((each for each in seen if each is not None and each.problem != GONE), marks)
     if pid not in job.processes:
-        raise UsageError(
-            f"there is no process {pid}; expected the number of one that runs, as ps shows it"
-        )
+        raise UsageError(f"there is no process {pid}; expected one of the training, as ps shows it")
     top = job.top(pid)
     trainings = job.trainings(top)
     if not trainings:
-        command = " ".join(job.processes[top].command or ("unknown",))
+        command = shortened(" ".join(job.processes[top].command or ("unknown",)), 80)
         raise UsageError(
-            f"process {pid} ({command}) runs no Python program, and has started none that runs"
+            f"process {pid} ({command}) runs no Python program, and has started none that runs; "
+            "expected a process of the training, as ps shows it"
         )
     return trainings
 

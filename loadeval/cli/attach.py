@@ -50,11 +50,12 @@ def attach(
         seen = look_at_each(trainings, seconds)
         if as_json:
             console.print_json({"trainings": plain(seen)})
-            return
-        for number, training in enumerate(seen):
+        for number, training in enumerate(() if as_json else seen):
             if number:
                 typer.echo()
             show(sections(training))
+        if not any(training.moments for training in seen):
+            raise typer.Exit(console.FAILED)
 
 
 def look_at_each(trainings: Sequence[Training], seconds: float) -> list[Attached]:

@@ -32,7 +32,9 @@ CODE = "Print the file of the fastest on stdout, and all else on stderr."
 
 
 def backends(  # noqa: C901, PLR0913 - an option for each setting, and one way through
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help=FOLDER)],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help=FOLDER, exists=True, file_okay=False)
+    ],
     *,
     transform: Annotated[
         str, typer.Option(metavar="TEXT", help=TRANSFORM)

@@ -35,10 +35,11 @@ def _can_run(command: list[str]) -> list[str]:
     program = command[0]
     if shutil.which(program) is None:
         is_there = os.sep in program and Path(program).exists()
-        why = "Permission denied" if is_there else "No such file or directory"
+        why, script = "Permission denied" if is_there else "No such file or directory", "train.py"
         if program.endswith(".py"):
-            why = f"a script needs a Python; expected: -- python {program}"
-        say(f"Error: cannot run {printable(program)}: {printable(why)}")
+            why, script = "a script needs a Python", program
+        expected = f"expected a command as in a shell, such as -- python {script}"
+        say(printable(f"Error: cannot run {program}: {why}; {expected}"))
         raise typer.Exit(NOT_EXECUTABLE if is_there else NOT_FOUND)
     return command
 

@@ -23,7 +23,10 @@ from loadeval.launch.command import ServedBatches
 from loadeval.launch.loadeval_inject import ENOUGH_MARK
 from loadeval.launch.settings import RunSettings, settings_in
 
-EPILOG = run.EPILOG
+EPILOG = (
+    "Exit code: the command's own; 0 where loadeval ended it, 1 where nothing was measured, 126 or "
+    "127 where it could not be started."
+)
 PAIRS = 8
 HALF_WIDTH = 0.05
 """Of the share of the time lost: an interval under five points either way."""

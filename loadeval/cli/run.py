@@ -13,12 +13,12 @@ from typing import Annotated, NoReturn
 import typer
 
 from loadeval.cli.compare import SCREEN_LINES
-from loadeval.cli.console import Command, errors_printed, say, shown_path
+from loadeval.cli.console import FAILED, NOT_EXECUTABLE, Command, errors_printed, say, shown_path
 from loadeval.cli.hangs import HangTeller
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.run import Run
-from loadeval.errors import in_words
-from loadeval.launch.command import CannotStartError, end_like, name_of, remove_marks, why_nothing
+from loadeval.errors import UsageError, in_words
+from loadeval.launch.command import end_like, name_of, remove_marks, why_nothing
 from loadeval.launch.command import run as run_command
 from loadeval.launch.folder import loaders_in, new_folder, trainings_in
 from loadeval.launch.loadeval_inject import REFUSED_MARK
@@ -173,17 +173,18 @@ def measure(
             is_enough=is_enough,
             before_end=lambda: say("loadeval: ending the program here, as Ctrl-C does"),
         )
-    except CannotStartError as error:
+    except UsageError as error:
         remove_marks(folder)
         say(f"Error: {printable(error)}")
-        raise typer.Exit(error.code) from None
+        raise typer.Exit(NOT_EXECUTABLE) from None
     if ended.was_aborted:  # what its time went to was said
         say("loadeval: ended the program, which hung, for --abort-on-hang")
         remove_marks(folder)
         end_like(ABORTED)
     code = 0 if ended.was_stopped else ended.code
     try:
-        tell(settings, folder, code)
+        if not tell(settings, folder, code) and is_enough is not None:
+            code = code or FAILED  # who diagnoses wants nothing but a measurement
     except SystemExit:  # of rich, where nobody reads stderr any more
         end_like(code)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the command has ended as it has
@@ -191,10 +192,11 @@ def measure(
     end_like(code)
 
 
-def tell(settings: RunSettings, folder: Path, code: int) -> None:
+def tell(settings: RunSettings, folder: Path, code: int) -> bool:
     """Print what the logs in `folder` say of a command that ended with `code`.
 
-    Raises LoadevalError if one cannot be read, OSError if the folder is gone.
+    False if no loader served a batch. Raises LoadevalError if a log cannot be read, OSError if the
+    folder is gone.
     """
     why, place = why_nothing(folder, code), Path(shown_path(folder))
     is_said = code == 1 and (folder / REFUSED_MARK).exists()  # in the program's last line
@@ -205,7 +207,7 @@ def tell(settings: RunSettings, folder: Path, code: int) -> None:
     if not loaders and not is_said and not error:
         say(why)
     if not loaders or sys.stderr is None:  # the program's descriptor 2 is closed
-        return
+        return bool(loaders)
     trainings = [
         (logs, report_of_training(logs, folder)) for logs in trainings_in(folder)[:MOST_TRAININGS]
     ]
@@ -222,6 +224,7 @@ def tell(settings: RunSettings, folder: Path, code: int) -> None:
     notes = [Text(note) for note in _notes(settings, results, loaders)]
     text.show([Section("", [*notes, loaders_table(loaders)])], file=sys.stderr)
     say(f"\nLogs: {place}")
+    return True
 
 
 def _notes(

@@ -25,7 +25,7 @@ from loadeval.report.build import headline, result_of
 from loadeval.report.report import report_of
 from loadeval.words import printable, span
 
-RUN = "The run log that a training writes, or the folder of its logs; it is waited for."
+RUN = "The run log that a training writes, or the folder of its logs, which may be empty so far."
 MINUTE_S = 60.0
 LOOK_SHARE = 20
 """Between two looks there is so many times as long as one takes."""
@@ -108,6 +108,8 @@ def follow(path: Path, interval_s: float, sleep: Callable[[float], None] = time.
             try:
                 sections, is_over = watched.look()
             except RunLogError as error:
+                if not path.exists() or any(path.glob("*/*.jsonl")):  # it never becomes one
+                    raise
                 watched.silence()
                 waits = f"Waiting for a run log: {error}"
                 sections = [Section(waits, priority=0)]

@@ -88,9 +88,9 @@ def logs_in(folder: Path) -> list[Path]:
     if logs := logs_so_far(folder):
         return logs
     runs = sorted({log.parent.name for log in folder.glob(f"*/*{LOG}")})
-    expected = f"one for each rank: rank0{LOG}, rank1{LOG} and so on"
+    expected = f"one that loadeval run or log_file= wrote, such as rank0{LOG}"
     if runs:
-        expected = f"the folder of one run; give {folder / runs[-1]}, say"
+        expected = f"the folder of one run, such as {folder / runs[-1]}"
     raise RunLogError(f"there is no run log in {folder}; expected {expected}")
 
 

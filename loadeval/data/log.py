@@ -27,7 +27,7 @@ from loadeval.data.run import Run, completed, readings_of, stages_of_lines, step
 from loadeval.errors import RunLogError
 
 ASK_FOR_A_LOG = (
-    "give a file that log_file= or save_metrics() wrote, and read it with the loadeval that did"
+    "give a log that loadeval run or log_file= wrote, and read it with the loadeval that did"
 )
 NO_END = "there is no end line: the run was still going on, or its process was killed"
 BACKWARDS = "go back in time, which cannot be; they were left out"
@@ -208,8 +208,8 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             yield file
     except OSError as error:
         raise RunLogError(
-            f"cannot read {path}: {error.strerror or error}; expected a file that "
-            "log_file= or save_metrics() wrote; give the path of one"
+            f"cannot read {path}: {error.strerror or error}; expected a log that loadeval run or "
+            "log_file= wrote"
         ) from error
 
 

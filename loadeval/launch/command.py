@@ -19,7 +19,7 @@ import psutil
 
 from loadeval.data.folder import ProcessRecord, processes_in
 from loadeval.data.redaction import share_salt
-from loadeval.errors import LoadevalError
+from loadeval.errors import LoadevalError, UsageError
 from loadeval.launch import loadeval_inject
 from loadeval.launch.settings import RunSettings
 from loadeval.live import FollowedRun
@@ -30,8 +30,6 @@ FORWARDED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
 POLL_S = 0.5
 GRACE_S = 15.0
 """How long a program has to end after SIGINT, before SIGTERM."""
-NOT_FOUND, NOT_EXECUTABLE = 127, 126
-"""A shell's exit codes for a command that does not exist, or cannot be executed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,8 @@ def run(
     SIGKILL where they have not ended after that time.
 
     It has our terminal, stdin, stdout and stderr, or writes to `output`, and gets the signals that
-    we get; of a terminal's Ctrl-C it gets by itself. Raises CannotStartError.
+    we get; of a terminal's Ctrl-C it gets by itself. Raises UsageError if it cannot be
+    started.
     """
     if settings.redact:
         share_salt()
@@ -100,7 +99,10 @@ def run(
             command, env=environment(settings, os.environ), stdout=output, stderr=output
         )
     except OSError as error:
-        raise CannotStartError(command[0], error) from error
+        raise UsageError(
+            f"cannot run {command[0]}: {error.strerror or error}; expected a program, or a script "
+            "whose first line names one that is there"
+        ) from error
 
     def pass_on(number: int, _: object) -> None:
         received.append(number)
@@ -116,14 +118,6 @@ def run(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-class CannotStartError(LoadevalError):
-    """There is no such command; `code` is a shell's exit code."""
-
-    def __init__(self, command: str, error: OSError) -> None:
-        super().__init__(f"cannot run {command}: {error.strerror or error}")
-        self.code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
 
 
 def end_like(code: int) -> NoReturn:
@@ -148,15 +142,14 @@ def why_nothing(folder: Path, code: int = 0) -> str:
     why = f"until the command ended with {how}, no data loader that loadeval knows served a batch"
     if not code:
         why += (
-            "; wrap what the program iterates with loadeval.LoaderEvaluator(loader), which takes "
-            "any iterable or function. If the command sets PYTHONPATH for a Python that it starts, "
+            "; wrap what it iterates: loadeval.LoaderEvaluator(iterable). If it sets PYTHONPATH, "
             "write PYTHONPATH=.:$PYTHONPATH"
         )
     if not (folder / loadeval_inject.PYTHON_MARK).exists():
         why = (
-            "the command started no Python that can be measured; options -E, -I and -S, an empty "
-            "environment, and a PYTHONPATH=. within the command keep loadeval out. Leave them out, "
-            "write PYTHONPATH=.:$PYTHONPATH, or call loadeval.install() in the program"
+            "the command started no Python that can be measured: options -E, -I and -S, an empty "
+            "environment and PYTHONPATH=. keep loadeval out; leave them out, write "
+            "PYTHONPATH=.:$PYTHONPATH, or call loadeval.install() in the program"
         )
     hint = ". Is loadeval installed in the Python of the program, and is the folder writable?"
     for mark, more in ((loadeval_inject.FAILED_MARK, hint), (loadeval_inject.REFUSED_MARK, "")):

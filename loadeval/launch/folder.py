@@ -76,8 +76,8 @@ def new_folder(name: str, time: str, output: Path | None = None) -> Path:
         return output.absolute()
     except OSError as error:
         raise RunLogError(
-            f"cannot make a folder for the logs: {error}; name one that can be written with "
-            "--output"
+            f"cannot make a folder for the logs, {error.filename}: {error.strerror}; name one that "
+            "can be written with --output"
         ) from error
 
 

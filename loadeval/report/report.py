@@ -13,7 +13,7 @@ from pathlib import Path
 
 from loadeval.data.folder import logs_in, processes_in, read_ranks, read_whole
 from loadeval.data.log import read_run
-from loadeval.data.run import Run
+from loadeval.data.run import SECOND_NS, Run
 from loadeval.errors import UsageError
 from loadeval.estimate.before_after import (
     about_backends,
@@ -185,6 +185,12 @@ def report_of(paths: Sequence[Path], between: Window | None = None) -> Report:
     if are_ranks(runs):
         job = job_of(runs)
         return Report(result_of(job.run), job=job, paths=tuple(paths))
+    ranks = [run.header.environment.get("rank") for run in runs]
+    if len({rank for rank in ranks if isinstance(rank, int)}) > 1:
+        raise UsageError(
+            "these are different ranks, not of one job; expected all ranks of one job, or one run "
+            "of each: its folder, or the same rank"
+        )
     return replace(report_of_runs(runs), paths=tuple(paths))
 
 
@@ -260,9 +266,10 @@ def cut(run: Run, between: Window | None) -> Run:
         return run
     part = run.between(*between)
     if not len(part.steps):
-        begin_s, end_s = between
+        (begin_s, end_s), last_ns = between, int(run.steps.request_ns.max(initial=0))
         raise UsageError(
-            f"{run.path or run.header.name} has no batch between {begin_s:g}s and {end_s:g}s"
+            f"{run.path or run.header.name} has no batch between {begin_s:g}s and {end_s:g}s; "
+            f"expected BEGIN before END, within {last_ns / SECOND_NS:.3g}s"
         )
     return part
 

@@ -74,7 +74,7 @@ def test_without_the_right_to_read_stacks_it_is_said_what_to_allow(
 ) -> None:
     stub_py_spy("echo 'Permission Denied: Try running again' >&2\nexit 1")
     code, out, _ = run(sleeping, "--seconds", "1")
-    assert code == 0
+    assert code == 1
     first, text = out.splitlines()[0], " ".join(out.split())
     assert first.startswith(f"How long training process {sleeping} waits is not measured")
     for allowed in ("sudo", "--cap-add SYS_PTRACE", "kernel.yama.ptrace_scope=0"):

@@ -102,15 +102,6 @@ def test_a_wrong_argument_is_one_clear_error(folder: str, arguments: list[str], 
     assert err.startswith(f"Error: {error}")
 
 
-def test_a_folder_without_jpegs_is_one_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "1.png").touch()
-    error = (
-        f"Error: {tmp_path} has no JPEGs; expected a folder with a subfolder of .jpg files for "
-        "each class, as torchvision's ImageFolder reads\n"
-    )
-    assert run(tmp_path) == (1, "", error)
-
-
 def test_a_recipe_that_drops_jpegs_is_left_out(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,7 +173,7 @@ def test_a_changed_byte_raises_nothing_else(path: Path) -> None:
 def test_something_else_than_a_log_is_one_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other"
     path.write_bytes(content)
-    with pytest.raises(RunLogError, match=r"other.*give a file that log_file= or save_metrics"):
+    with pytest.raises(RunLogError, match=r"other.*give a log that loadeval run or log_file="):
         read_run(path)
 
 

@@ -9,6 +9,8 @@ import pytest
 from loadeval.cli.diagnose import LONGEST_S, LOOK_EVERY_S, Enough
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.lines import Event, encode
+from loadeval.launch.command import Ended
+from tests.cli.commands import runner
 from tests.launch.conftest import ran
 from tests.runs.given import MS
 from tests.runs.measured import record
@@ -58,6 +60,18 @@ def test_two_minutes_are_enough(tmp_path: Path) -> None:
     assert not enough(TRAINING)
     seconds.now_s = began_s + LONGEST_S
     assert enough(TRAINING)
+
+
+def test_where_nothing_was_measured_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the program ended well."""
+    monkeypatch.chdir(tmp_path)
+    ended = Ended(0, was_stopped=False)
+    monkeypatch.setattr("loadeval.cli.run.run_command", lambda *_, **__: ended)
+    code, _, err = runner("diagnose")("--", "true")
+    assert code == 1
+    assert err.splitlines()[-1].startswith("Nothing was measured: ")
 
 
 @pytest.mark.check

@@ -14,7 +14,8 @@ from typer.testing import CliRunner, Result
 from loadeval import LoadevalWarning
 from loadeval.cli.main import app
 from loadeval.data.folder import LoaderRecord, ProcessRecord
-from loadeval.launch.command import CannotStartError, Ended
+from loadeval.errors import UsageError
+from loadeval.launch.command import Ended
 from loadeval.launch.settings import RunSettings
 from tests.runs.given import MS
 from tests.runs.measured import record as write_run_log
@@ -220,11 +221,11 @@ def test_a_program_that_was_ended_early_is_a_success(told: Told) -> None:
 
 def test_a_command_that_cannot_be_started(told: Told) -> None:
     def does(_: Path, __: RunSettings) -> Ended:
-        raise CannotStartError("train", FileNotFoundError(2, "No such file"))
+        raise UsageError("cannot run train: Exec format error")
 
     result = told(does)
-    assert result.exit_code == 127
-    assert "Error: cannot run train: No such file" in result.stderr
+    assert result.exit_code == 126
+    assert result.stderr.endswith("Error: cannot run train: Exec format error\n")
 
 
 @pytest.mark.parametrize(
