@@ -526,8 +526,9 @@ def slow_validation(c: Context) -> Finding | None:
     do = Do("make loading for validation cheaper, or validate less often", where=own.made_at)
     told = (each for finding in diagnose(validation).findings for each in finding.do[:1])
     for each in told:
-        if isinstance(each, Do) and each.where:
-            do = Do(f"{each.says}, for validation", each.because, each.where)
+        place = each.where if isinstance(each, Do) else own.made_at
+        if place or not isinstance(each, Do):  # a setting has no line
+            do = Do(f"{each.says}, for validation", each.because, place)
             break
     if workers and own.workers == 0:
         more = f"{c.setting('num_workers') or 'workers'} 0 -> {workers} for validation"

@@ -479,6 +479,11 @@ def test_slow_validation() -> None:
         "Of this run 37.9% is waiting for batches of validation.",
         "make Photos.read twice as fast: 100.0% of loading, for validation",
     )
+    anew = [steps("real", [100, 0, 0, 0], 1, epoch=epoch) for epoch in range(20)]
+    short = run_of(anew, mode="log", persistent_workers=False, length=4)
+    assert told("slow validation", training, validation=short)[1:] == (
+        f"{LIVE_ON}, for validation",
+    )
     assert told("slow validation", training) == (
         "no validation loader was measured: `loadeval run -- COMMAND` measures it too",
     )
