@@ -196,8 +196,12 @@ def test_files_that_are_never_closed() -> None:
         (2**20, None),
     ):
         files = {"open_files": 11 + 3 * np.arange(200), "open_files_limit": limit}
-        do = "close the files that samples are read from"
-        assert told("open files", growing(**files)) == ((says, do) if says else ())
+        for workers, do in (
+            (2, "keep no tensors that workers sent, or clone() them"),
+            (0, "close the files that samples are read from"),
+        ):
+            found = told("open files", growing(workers=workers, **files))
+            assert found == ((says, do) if says else ())
     faster = 11 + np.concatenate([np.arange(100), 100 + 5 * np.arange(100)])
     says, _ = told("open files", growing(open_files=faster, open_files_limit=1024))
     assert "606 open files of the 1,024 that it may have, 595 more than" in says
@@ -330,9 +334,9 @@ def test_samples_served_twice(first: list[int], second: list[int], times: int) -
         assert diagnose(run).actions[0].says == PARTS_OF_IT
 
 
-def with_steps_of_optimizers(step_ms: npt.ArrayLike, first: int | None) -> Run:
+def with_steps_of_optimizers(step_ms: npt.ArrayLike, first: int | None, **known: Any) -> Run:
     """A log whose batches are waited for 10 ms each, and the first step was at that batch."""
-    run = logged([10] * len(np.asarray(step_ms)), step_ms)
+    run = logged([10] * len(np.asarray(step_ms)), step_ms, **known)
     events = [Event(0, "watched", OPTIMIZER)]
     if first is not None:
         came_ns = run.steps.request_ns + run.steps.wait_ns
@@ -342,14 +346,15 @@ def with_steps_of_optimizers(step_ms: npt.ArrayLike, first: int | None) -> Run:
 
 def test_batches_passed_over() -> None:
     """By a run that resumes; later steps are those of training, and of these alone the figures."""
-    run = with_steps_of_optimizers([0.2] * 60 + [20] * 40, first=60)
-    assert told("batches passed over", run) == (
-        (
-            "The first 60 of 100 batches were loaded and passed over, without a step of an "
-            "optimizer: training waited 600 ms for them."
-        ),
-        "skip indices: 60 batches are loaded for nothing",
-    )
+    for sampler, skip in ((None, "raw records"), ("RandomSampler", "indices")):
+        run = with_steps_of_optimizers([0.2] * 60 + [20] * 40, first=60, sampler=sampler)
+        assert told("batches passed over", run) == (
+            (
+                "The first 60 of 100 batches were loaded and passed over, without a step of an "
+                "optimizer: training waited 600 ms for them."
+            ),
+            f"skip {skip}: 60 batches are loaded for nothing",
+        )
     assert diagnose(run).findings[0].cost == pytest.approx(600 / 1800, rel=0.001)
     step = gap(run).real_step
     assert step is not None
