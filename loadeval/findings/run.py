@@ -478,12 +478,10 @@ def batches_passed_over(c: Context) -> Finding | None:
     which = f"The first {count:,} of {len(steps):,}" if len(rest) else f"All {count:,}"
     skip, because = "raw records", "shards, lines or names, before samples are made of them"
     if c.loader.sampler:
-        skip, because = (
-            "indices",
-            (
-                "a resumed run needs the indices of its sampler alone: itertools.islice(batch_sampler, "
-                "first, None) loads nothing; or torchdata's StatefulDataLoader"
-            ),
+        skip = "indices"
+        because = (
+            "a resumed run needs the indices of its sampler alone: itertools.islice(batch_sampler, "
+            "first, None) loads nothing; or torchdata's StatefulDataLoader"
         )
     return Finding(
         f"{which} batches were loaded and passed over, without a step of an optimizer: training "
