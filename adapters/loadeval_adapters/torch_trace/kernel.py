@@ -280,5 +280,5 @@ class CallCounter:
 
     def _maker(self, made: Any) -> CodeType | None:
         """The function that has returned it last; None is not known."""
-        reference, code = self._makers.get(id(made), (type(None), None))
-        return code if reference() is made else None
+        known = self._makers.get(id(made))
+        return known[1] if known is not None and known[0]() is made else None
