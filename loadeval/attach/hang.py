@@ -384,10 +384,9 @@ def hang_of_job(
     vain, also in a backward pass: DistributedDataParallel's collective is in no stack of Python.
     Where some of `world_size` ranks were not looked at, a collective may yet end.
     """
-    waits = any(hang.cause == "collective" for hang in hangs)
     for hang in hangs:
         fewer = {r: n for r, n in (over or {}).items() if n < (hang.batches or 0)}
-        if waits and fewer and (hang.cause == "collective" or hang.collective == BACKWARD):
+        if fewer and (hang.cause == "collective" or hang.collective == BACKWARD):
             rank = min(fewer, key=lambda each: fewer[each])
             (says, to_try), had = CAUSES["uneven"], counted(fewer[rank], "batch", "batches")
             says = says.format(collective=hang.collective)

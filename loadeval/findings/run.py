@@ -335,7 +335,9 @@ LET_GO = Do(
 
 def _keeps_batches(c: Context) -> bool:
     grown = growth(c.run, "process")  # without workers it may be what the dataset keeps
-    return bool(c.loader.workers) and grown.grows and abs(grown.of_batches - 1) < LARGE
+    in_shared = grown.of_shared >= MOSTLY or bool(c.loader.pinned)  # where workers put tensors
+    has_all = abs(grown.of_batches - 1) < LARGE
+    return bool(c.loader.workers) and in_shared and grown.grows and has_all
 
 
 @rule("worker memory", source="memory of each worker, or the Theil-Sen slope of that of all")
@@ -395,8 +397,12 @@ def open_files(c: Context) -> Finding | None:
     Shown by descriptors that become more in both halves of the run, by 10% of their limit.
     Excluded by a rise in one half alone, and one that becomes slower.
     """
-    is_read, keeps = False, _keeps_batches(c)
+    is_read = False
     closing = Do("close the files that samples are read from", "or keep one open for each file")
+    because = "each has a descriptor as long as it is kept"
+    tensors = Do("keep no tensors that workers sent, or clone() them", because)
+    if _keeps_batches(c):
+        tensors = LET_GO
     for subject, whose in (("process", "The training process"), ("workers", "A worker")):
         table = c.run.readings.get(("host", subject), Columns({}))
         if "open_files_limit" not in table:
@@ -415,7 +421,7 @@ def open_files(c: Context) -> Finding | None:
             f"{whose} has {now:,.0f} open files of the {limit:,.0f} that it may have, {more:,.0f} "
             f"more than {span(seen_ns)} before: at this rate there are no more in {span(left_ns)}."
         )
-        do = LET_GO if keeps and subject == "process" else closing
+        do = tensors if c.loader.workers and subject == "process" else closing
         return Finding(says, [do], ahead=left_ns <= HOUR_NS)
     if not is_read:
         raise Skip("open files were read too few times for a trend")
@@ -470,14 +476,17 @@ def batches_passed_over(c: Context) -> Finding | None:
     if cost < MATTERS:
         return None
     which = f"The first {count:,} of {len(steps):,}" if len(rest) else f"All {count:,}"
-    because = (
-        "a resumed run needs the indices of its sampler alone: itertools.islice(batch_sampler, "
-        "first, None) loads nothing; or torchdata's StatefulDataLoader"
-    )
+    skip, because = "raw records", "shards, lines or names, before samples are made of them"
+    if c.loader.sampler:
+        skip = "indices"
+        because = (
+            "a resumed run needs the indices of its sampler alone: itertools.islice(batch_sampler, "
+            "first, None) loads nothing; or torchdata's StatefulDataLoader"
+        )
     return Finding(
         f"{which} batches were loaded and passed over, without a step of an optimizer: training "
         f"waited {duration(waited_ns)} for them.",
-        [Do(f"skip indices: {count:,} batches are loaded for nothing", because, c.loader.made_at)],
+        [Do(f"skip {skip}: {count:,} batches are loaded for nothing", because, c.loader.made_at)],
         sure=len(rest) > 0,
         cost=cost,
         ahead=True,
@@ -526,8 +535,9 @@ def slow_validation(c: Context) -> Finding | None:
     do = Do("make loading for validation cheaper, or validate less often", where=own.made_at)
     told = (each for finding in diagnose(validation).findings for each in finding.do[:1])
     for each in told:
-        if isinstance(each, Do) and each.where:
-            do = Do(f"{each.says}, for validation", each.because, each.where)
+        place = each.where if isinstance(each, Do) else own.made_at
+        if place or not isinstance(each, Do):  # a setting has no line
+            do = Do(f"{each.says}, for validation", each.because, place)
             break
     if workers and own.workers == 0:
         more = f"{c.setting('num_workers') or 'workers'} 0 -> {workers} for validation"

@@ -251,7 +251,7 @@ def test_a_rank_that_has_no_more_batches() -> None:
 
 
 def test_a_backward_pass_waits_for_a_rank_that_has_no_more_batches() -> None:
-    """Which itself waits for the others, as in a barrier; in it no collective shows."""
+    """Which waits in a barrier, does something else, or is gone; in it no collective shows."""
     backward = frame("_engine_run_backward", "/x/site-packages/torch/autograd/graph.py", 979)
     step = replace(judged(observed(PID, (backward, STEP), "futex", parent=1)), batches=11)
     at_barrier = replace(collective(), batches=10)
@@ -259,6 +259,7 @@ def test_a_backward_pass_waits_for_a_rank_that_has_no_more_batches() -> None:
     assert (hang.cause, hang.is_hang) == ("uneven", True)
     assert "waits in the backward pass for a rank that has no more" in headline(hang)
     assert hang_of_job([at_barrier, step], 2) is step
+    assert hang_of_job([step], 2, over={1: 10}) == hang
 
 
 @pytest.mark.parametrize("variable", ["<coroutine at 0x7f8f>", "<_UnixSelectorEventLoop at 0x7f>"])

@@ -143,13 +143,18 @@ def test_batches_may_be_what_a_dataset_without_workers_keeps() -> None:
 def test_files_that_are_never_closed() -> None:
     """They are told where they are a tenth of the limit."""
     files = 11 + 3 * np.arange(200)
-    assert told("open files", growing(open_files=files, open_files_limit=1024)) == (
-        (
-            "The training process has 608 open files of the 1,024 that it may have, 597 more than "
-            "20 s before: at this rate there are no more in 14 s."
-        ),
-        "close the files that samples are read from",
-    )
+    for workers, do in (
+        (2, "keep no tensors that workers sent, or clone() them"),
+        (0, "close the files that samples are read from"),
+    ):
+        made = growing(workers=workers, open_files=files, open_files_limit=1024)
+        assert told("open files", made) == (
+            (
+                "The training process has 608 open files of the 1,024 that it may have, 597 more "
+                "than 20 s before: at this rate there are no more in 14 s."
+            ),
+            do,
+        )
     assert told("open files", growing(open_files=files, open_files_limit=2**20)) == ()
     faster = 11 + np.concatenate([np.arange(100), 100 + 5 * np.arange(100)])
     says, _ = told("open files", growing(open_files=faster, open_files_limit=1024))
@@ -277,9 +282,9 @@ def test_samples_served_twice(first: list[int], second: list[int], times: int) -
         assert diagnose(run).actions[0].says == PARTS_OF_IT
 
 
-def with_steps_of_optimizers(step_ms: npt.ArrayLike, first: int | None) -> Run:
+def with_steps_of_optimizers(step_ms: npt.ArrayLike, first: int | None, **known: Any) -> Run:
     """A log whose batches are waited for 10 ms each, and the first step was at that batch."""
-    run = logged([10] * len(np.asarray(step_ms)), step_ms)
+    run = logged([10] * len(np.asarray(step_ms)), step_ms, **known)
     events = [Event(0, "watched", OPTIMIZER)]
     if first is not None:
         came_ns = run.steps.request_ns + run.steps.wait_ns
@@ -289,14 +294,15 @@ def with_steps_of_optimizers(step_ms: npt.ArrayLike, first: int | None) -> Run:
 
 def test_batches_passed_over() -> None:
     """By a run that resumes; later steps are those of training, and of these alone the figures."""
-    run = with_steps_of_optimizers([0.2] * 60 + [20] * 40, first=60)
-    assert told("batches passed over", run) == (
-        (
-            "The first 60 of 100 batches were loaded and passed over, without a step of an "
-            "optimizer: training waited 600 ms for them."
-        ),
-        "skip indices: 60 batches are loaded for nothing",
-    )
+    for sampler, skip in ((None, "raw records"), ("RandomSampler", "indices")):
+        run = with_steps_of_optimizers([0.2] * 60 + [20] * 40, first=60, sampler=sampler)
+        assert told("batches passed over", run) == (
+            (
+                "The first 60 of 100 batches were loaded and passed over, without a step of an "
+                "optimizer: training waited 600 ms for them."
+            ),
+            f"skip {skip}: 60 batches are loaded for nothing",
+        )
     assert diagnose(run).findings[0].cost == pytest.approx(600 / 1800, rel=0.001)
     step: Any = gap(run).real_step
     assert step.value == 20 * MS
@@ -419,6 +425,11 @@ def test_slow_validation() -> None:
     assert told("slow validation", training, validation=with_workers) == (
         "Of this run 37.9% is waiting for batches of validation.",
         "make Photos.read twice as fast: 100.0% of loading, for validation",
+    )
+    anew = [steps("real", [100, 0, 0, 0], 1, epoch=epoch) for epoch in range(20)]
+    short = run_of(anew, mode="log", persistent_workers=False, length=4)
+    assert told("slow validation", training, validation=short)[1:] == (
+        f"{LIVE_ON}, for validation",
     )
     assert told("slow validation", training) == (
         "no validation loader was measured: `loadeval run -- COMMAND` measures it too",

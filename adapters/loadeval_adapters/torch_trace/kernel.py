@@ -247,8 +247,7 @@ class CallCounter:
         sys.setprofile(None)
         served, makes = Counter[CodeType](), Counter[CodeType]()
         for sample in samples:
-            nodes = ((node, self._makers.get(id(node))) for node in islice(leaves(sample), LEAVES))
-            makers = [made[1] for node, made in nodes if made is not None and made[0]() is node]
+            makers = [*filter(None, map(self._maker, islice(leaves(sample), LEAVES)))]
             served.update(makers)
             makes.update({*makers})
         all_of = [maker for maker, count in makes.items() if count == len(samples)]
@@ -269,9 +268,17 @@ class CallCounter:
                 self._counts["connections"] += getattr(of_socket, "family", None) in INTERNET
         elif event == "call":
             self._counts["requests"] += frame.f_code is REQUEST
-        elif event == "return" and type(called).__weakrefoffset__:
-            code = frame.f_code
-            if code.co_flags & CO_GENERATOR:
-                return  # it passes on what others made
-            self._returns[code] += 1
-            self._makers[id(called)] = weakref.ref(called), code
+        elif event == "return" and not (code := frame.f_code).co_flags & CO_GENERATOR:
+            # A generator passes on what others made; so may a tuple of an image and its label.
+            is_one = type(called) not in {tuple, list, dict}
+            parts = called.values() if type(called) is dict else [called] if is_one else called
+            for part in islice(parts, LEAVES):
+                if type(part).__weakrefoffset__ and (is_one or self._maker(part) is None):
+                    self._returns[code] += 1
+                    self._makers[id(part)] = weakref.ref(part), code
+                    break
+
+    def _maker(self, made: Any) -> CodeType | None:
+        """The function that has returned it last; None is not known."""
+        known = self._makers.get(id(made))
+        return known[1] if known is not None and known[0]() is made else None
