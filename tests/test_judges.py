@@ -12,7 +12,7 @@ PUBLIC = {"loadeval", "loadeval.testing"}
 INSIDE = {
     *("fuzz/run.py", "looking.py", "promises/test_reproductions.py", "intervals.py"),
     *("record.py", "hangs/record.py", "zoo/workloads.py", "findings_page.py", "json_page.py"),
-    "screen.py",
+    *("screen.py", "gpu/rows.py"),
 }
 """Each says why beside its import; those that record logs or write pages are no judges."""
 READS_JSON = {"judge.py", "before_after.py", "fuzz/run.py", "ranks.py"}

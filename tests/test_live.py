@@ -219,7 +219,7 @@ def test_a_log_that_is_replaced_is_begun_anew(
 def test_what_is_followed_must_be_a_log(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other"
     path.write_bytes(content)
-    with pytest.raises(RunLogError, match=r"other, line 1 is .*; give a file"):
+    with pytest.raises(RunLogError, match=r"other, line 1 is .*; give a log"):
         FollowedRun(path).read()
     with pytest.raises(RunLogError, match="Is a directory"):
         FollowedRun(tmp_path).read()

@@ -52,7 +52,7 @@ def test_after_trains_with_the_first_change(
     _, out, _ = run("--after", "-o", tmp_path)
     assert given == {"device": "cpu", "num_workers": 3}
     assert out.splitlines()[-2:] == [
-        "num_workers 2 -> 3: 1.30x [1.21x, 1.39x] was promised, 1.00x [0.98x, 1.02x] is measured.",
+        "num_workers 2 -> 3: 1.30x [1.22x, 1.40x] was promised, 1.00x [0.98x, 1.02x] is measured.",
         f"More: loadeval compare {tmp_path}/run.jsonl {tmp_path}/after.jsonl",
     ]
 

@@ -15,12 +15,12 @@ run = runner("whatif")
 
 OTHER_SETTINGS = """\
 With num_workers=6, prefetch_factor=4, in_order=False, batch_size=64, cpus=8,
-GaussianBlur 2x, step 1.5x faster, training would be 2.57x [2.13x, 3.17x] as
+GaussianBlur 2x, step 1.5x faster, training would be 2.60x [2.16x, 3.20x] as
 fast.
 
            samples/s             speed-up              held up by        memory
 measured   930 [830, 1,041]      present               CPUs              24.6 MB
-predicted  2,391 [1,918, 3,037]  2.57x [2.13x, 3.17x]  training process  76.2 MB
+predicted  2,418 [1,944, 3,060]  2.60x [2.16x, 3.20x]  training process  76.2 MB
 
 Training may use 2 CPUs. Brackets: 95% CI of what is measured, expected range of
 what is predicted. Speed-ups are of whole epochs, over the run as it was. Memory

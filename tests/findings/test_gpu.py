@@ -12,7 +12,7 @@ from loadeval.findings.engine import diagnose
 from tests.builder import MS, run_of, steps
 from tests.findings import told
 from tests.runs.looked_into import looked_into
-from tests.runs.tables import replace, with_steps
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,14 +108,21 @@ def test_where_the_bandwidth_is_not_known() -> None:
     assert told("copies", run) == (says, PIN)
     pins = replace(logged(loader={"pinned": True}), readings={})
     assert told("copies", pins) == ("how fast batches are copied was not measured",)
-    host = with_steps(run, gpu_idle_ns=UNKNOWN, gpu_step_ns=UNKNOWN)
+    host = replace(
+        run,
+        steps=run.steps.replace(
+            gpu_idle_ns=0 * run.steps.wait_ns + UNKNOWN, gpu_step_ns=0 * run.steps.wait_ns + UNKNOWN
+        ),
+    )
     assert told("copies", host) == ("there is no CUDA device",)
 
 
 def test_what_quicker_copies_gain_is_predicted() -> None:
     """It is more than free loading would gain, for that copies too."""
     run = looked_into(fetch=5, step=20)
-    run = with_steps(run, gpu_idle_ns=run.steps.wait_ns, gpu_step_ns=run.steps.step_ns)
+    run = replace(
+        run, steps=run.steps.replace(gpu_idle_ns=run.steps.wait_ns, gpu_step_ns=run.steps.step_ns)
+    )
     run = replace(run, readings=read(host_bytes=50 * MB))
     diagnosis = diagnose(run)
     assert [finding.rule for finding in diagnosis.findings] == ["copies"]
