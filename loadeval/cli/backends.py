@@ -110,7 +110,6 @@ def backends(  # noqa: C901, PLR0913 - an option for each setting, and one way t
     says += left_out
     if output is not None:
         says.append(f"Figure written to {output}")
-    screen = [section for section in report.sections() if section.priority is not None]
-    show([*screen, Section("", [*map(Text, says)])], file=sys.stderr if code else None)
+    show([*report.screen(), Section("", [*map(Text, says)])], file=sys.stderr if code else None)
     if code and fastest:
         typer.echo(recipe_code(fastest, resized, cropped), nl=False)

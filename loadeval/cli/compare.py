@@ -54,7 +54,8 @@ def compare(
     if as_json:
         console.print_json(report.as_json())
     else:
-        text.show(report.sections(report.commands()), height=None if full else SCREEN_LINES)
+        made = report.sections if full else report.screen
+        text.show(made(report.commands()), height=None if full else SCREEN_LINES)
         if output is not None:
             typer.echo(f"\nFigure written to {printable(output)}")
     code = 0

@@ -43,7 +43,7 @@ def demo(
         if not after:
             _train(before, device)
             report = report_of([before])
-            text.show(report.sections(report.commands()), height=SCREEN_LINES)
+            text.show(report.screen(report.commands()), height=SCREEN_LINES)
             typer.echo(f"The first change, made and measured: loadeval demo --after -o {output}")
             return
         if not before.exists():

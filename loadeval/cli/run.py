@@ -215,7 +215,7 @@ def tell(settings: RunSettings, folder: Path, code: int) -> None:
             title = f"Training {number} of {len(trainings)}: {logs[0].name}"
             head.append(Section(title, priority=0))
             named = replace(report, paths=tuple(place / log.name for log in logs))
-        shown = [*head, *named.sections(named.commands())]
+        shown = [*head, *named.screen(named.commands())]
         text.show(shown, file=sys.stderr, height=SCREEN_LINES)
         say("")
     results = [report.result for _, report in trainings if report.result]

@@ -17,18 +17,16 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from loadeval.data.blocks import batches_for
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.run import Run
+from loadeval.data.run import Run, batches_for
 from loadeval.errors import UsageError
-from loadeval.estimate.cpus import cpus
 from loadeval.estimate.gap import gap
+from loadeval.estimate.metrics import cpus
 from loadeval.estimate.stats import Estimate
 from loadeval.estimate.steady import steady
 from loadeval.findings import ACCOUNTED, FEWEST_LOGGED, LARGE, MATTERS, WORTH
 from loadeval.inside.stages import Stage, Stages, stages
-from loadeval.model.changes import Change
-from loadeval.model.costs import computed_ns
+from loadeval.model.costs import Change, computed_ns
 from loadeval.model.model import Model
 
 ROOMS = ("workers", "inside", "blocked", "cpus", "starts", "gpu", "run")

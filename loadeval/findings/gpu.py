@@ -7,7 +7,7 @@ from loadeval.estimate.metrics import quantities
 from loadeval.estimate.steady import steady
 from loadeval.findings import GPU_BUSY_PERCENT, MATTERS, MOSTLY, TRIFLE
 from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
-from loadeval.inside.step import step_lines
+from loadeval.inside.operators import step_lines
 from loadeval.words import duration, share
 
 

@@ -8,8 +8,7 @@ from collections import Counter
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Column, Columns, Values
-from loadeval.data.run import ARMS, Run
-from loadeval.estimate.epochs import outliers as outliers_of
+from loadeval.data.run import Run
 from loadeval.estimate.gap import mean_of
 from loadeval.estimate.memory import (
     HOUR_NS,
@@ -23,6 +22,7 @@ from loadeval.estimate.memory import (
 from loadeval.estimate.metrics import padding as padding_of
 from loadeval.estimate.stats import slope, spearman
 from loadeval.estimate.steady import length_of_epochs, passed_over, steady
+from loadeval.estimate.steady import outliers as outliers_of
 from loadeval.findings import (
     DOMINATES,
     FEW,
@@ -40,7 +40,7 @@ from loadeval.findings import (
 from loadeval.findings.cpus import FREE_CPUS
 from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Skip, diagnose, rule
 from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
-from loadeval.inside.step import (
+from loadeval.inside.operators import (
     FEWEST_LOOKS,
     Along,
     along_of,
@@ -490,7 +490,7 @@ def shared_machine(c: Context) -> Finding | None:
 
     Shown by other programs that used half a CPU or more.
     """
-    used = [level for arm in ARMS if (level := c.cpus.others(arm)) is not None]
+    used = [level for level in c.cpus.others.values() if level is not None]
     if not used:
         raise Skip("the machine's CPU time was not read during measured batches")
     if max(used) < MANY_CPUS:

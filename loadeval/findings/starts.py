@@ -7,14 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
-from loadeval.estimate.epochs import ends_ns, first_waits
-from loadeval.estimate.steady import epoch_lengths, length_of_epochs
+from loadeval.estimate.steady import ends_ns, epoch_lengths, first_waits, length_of_epochs
 from loadeval.findings import FEW, FEWEST_LOADERS, LARGE, MATTERS, MOSTLY, NOTICED_NS, TWICE
 from loadeval.findings.engine import Context, Do, Finding, Part, Set, Skip, rule
 from loadeval.findings.workers import SIMULATED
-from loadeval.inside.code import THREADS
-from loadeval.inside.stages import first_batches_ns, seen_at
-from loadeval.model.changes import Change
+from loadeval.inside.stages import THREADS, first_batches_ns, seen_at
+from loadeval.model.costs import Change
 from loadeval.words import duration, share, size
 
 STARTS: tuple[Part, ...] = ("epoch starts",)

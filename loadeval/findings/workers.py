@@ -11,8 +11,7 @@ from loadeval.data.run import ARMS
 from loadeval.estimate.stats import Estimate
 from loadeval.findings import FEW, FEWEST_BATCHES, LARGE, MATTERS, MOSTLY, SLOWER_WORKER, TWICE
 from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Set, Skip, rule
-from loadeval.model.changes import Change
-from loadeval.model.costs import in_share
+from loadeval.model.costs import Change, in_share
 from loadeval.model.model import ENOUGH
 from loadeval.words import counted, duration, number, share
 

@@ -18,16 +18,15 @@ import numpy as np
 from loadeval.data.columns import Columns
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
-from loadeval.estimate.cpus import cpus
 from loadeval.estimate.gap import Gap, throughput
 from loadeval.estimate.gap import gap as gap_of
+from loadeval.estimate.metrics import cpus
 from loadeval.estimate.stats import SIGMAS, Estimate
 from loadeval.estimate.steady import epoch_lengths, length_of_epochs
-from loadeval.inside.code import SLEEPS, blockage
-from loadeval.inside.stages import Stages, mean_known
+from loadeval.inside.stages import SLEEPS, Stages, blockage, mean_known
 from loadeval.inside.stages import stages as stages_of
 from loadeval.model import costs as of
-from loadeval.model.changes import Change
+from loadeval.model.costs import Change
 from loadeval.model.simulate import Simulated, simulate
 
 GROWTH, GROWTH_ERROR = 0.04, 0.04
@@ -241,7 +240,7 @@ class Model:
 
     @cached_property
     def blockage(self) -> str:
-        """What blocks workers: see `blockage` of inside.code; "" where they are not for long."""
+        """What blocks workers: see inside.stages.blockage; "" where they are not for long."""
         workers = self.settings["num_workers"]
         if self.blocked < BLOCKAGE_MATTERS or not workers:
             return ""
@@ -342,7 +341,7 @@ class Model:
         if guess in self._presents:
             return self._presents[guess]
         measured_ns, costs = self._real.value, self.costs
-        is_read = self._use.others() is not None or self.settings["worker_cpus"] is not None
+        is_read = self._use.others["real"] is not None or self.settings["worker_cpus"] is not None
         if is_read and not self._use.workers_differ:  # one that is bound waits for no other reason
             costs = costs.replace(run_queue_ns=np.zeros(len(costs)))
         costs = of.read_in_turn(costs, measured_ns) if guess.in_turn else costs

@@ -18,7 +18,7 @@ from loadeval.core.rounds import (
     PlannedBlock,
     Schedule,
 )
-from loadeval.data.blocks import (
+from loadeval.data.run import (
     SHORTEST_WARMUP,
     SMALLEST_BLOCK,
     batches_for,

@@ -7,9 +7,8 @@ import pytest
 
 from loadeval.data.lines import Prefetch, Window
 from loadeval.data.run import Run
-from loadeval.estimate.cautions import cautions
 from loadeval.estimate.gap import gap
-from loadeval.estimate.verdict import Verdict, gate_of, verdict
+from loadeval.estimate.verdict import Verdict, cautions, gate_of, verdict
 from tests.builder import MS, alternating, logged, run_of, steps
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval.data.lines import CodeSamples
-from loadeval.inside.code import awaits_threads, blockage, computing_threads
-from loadeval.inside.stages import stages
+from loadeval.inside.stages import awaits_threads, blockage, computing_threads, stages
 from tests.builder import MS, looked_into, stage_rows
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.estimate.cpus import cpus as cpus_of
+from loadeval.estimate.metrics import cpus as cpus_of
 
 if TYPE_CHECKING:
     from tests.launch.conftest import Launch

@@ -13,8 +13,7 @@ import pytest
 from loadeval import read_run
 from loadeval.data.columns import Columns
 from loadeval.errors import UsageError
-from loadeval.model.changes import Change
-from loadeval.model.costs import start_ns
+from loadeval.model.costs import Change, start_ns
 from loadeval.model.model import Model
 from loadeval.model.whatif import whatif
 from tests.recorded import logs_of
