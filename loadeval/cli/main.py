@@ -13,8 +13,10 @@ import typer
 import typer.core
 import typer.main
 
-from loadeval.cli.console import EXIT_CODES
+from loadeval.cli.console import EXIT_CODES, FAILED, INTERRUPTED, say
 from loadeval.data.environment import own_version
+from loadeval.errors import LoadevalError
+from loadeval.words import printable
 
 COMMANDS = (
     *("diagnose", "run", "compare", "report", "whatif", "tune", "attach", "watch", "backends"),
@@ -50,6 +52,17 @@ class Commands(typer.core.TyperGroup):
         epilog = getattr(module, "EPILOG", EXIT_CODES)
         alone.command(cmd_name, epilog=epilog, context_settings=options)(getattr(module, cmd_name))
         return typer.main.get_command(alone)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command, which an error of loadeval's ends in one line on stderr, and Ctrl-C."""
+        try:
+            return super().invoke(ctx)
+        except LoadevalError as error:
+            typer.echo(f"Error: {printable(error)}", err=True)
+            raise typer.Exit(FAILED) from None
+        except KeyboardInterrupt:
+            say("Interrupted.")
+            raise typer.Exit(INTERRUPTED) from None
 
 
 app = typer.Typer(cls=Commands, epilog=EXIT_CODES, no_args_is_help=True, **LOOKS)

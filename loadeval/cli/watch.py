@@ -44,7 +44,7 @@ def watch(
     The screen of `compare`, with throughput and time waiting of the last minute above it; and why
     no batch comes, where none does. Ends when the run does, and with Ctrl-C.
     """
-    with console.errors_printed(), suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt):
         if as_json:
             console.print_json(report_of([run]).as_json())
         elif once:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Column, Columns, Values, column_of, constant
+from loadeval.data.columns import UNKNOWN, Column, Columns, column_of, constant
 from loadeval.data.lines import (
     Arm,
     Block,
@@ -206,7 +206,9 @@ def stages_of_lines(
         numbers = {"epoch": constant(line.epoch, len(line.batch)), "batch": np.array(line.batch)}
         for name, ns in line.transform_ns.items():
             calls = line.transform_calls.get(name, [None] * len(ns))
-            of_line = Columns({**numbers, "ns": _floats(ns), "calls": _floats(calls)})
+            of_line = Columns(
+                {**numbers, "ns": np.array(ns, float), "calls": np.array(calls, float)}
+            )
             transforms[name].append(of_line.take(~np.isnan(of_line.ns)))
         for sizes, elements in ((before, line.elements_before), (after, line.elements_after)):
             for name, values in elements.items():
@@ -223,10 +225,6 @@ def stages_of_lines(
     )
 
 
-def _floats(values: Sequence[float | None]) -> Values:
-    return np.array(values, dtype=np.float64)
-
-
 SPARSEST = 100
 """A table has no more places than so many for each value: a small file could fill memory."""
 
@@ -239,7 +237,7 @@ def readings_of(
     missing: dict[tuple[str, str], str | None] = {}
     for line in lines:
         key = line.probe, line.subject
-        values = {name: _floats(each) for name, each in line.values.items()}
+        values = {name: np.array(each, float) for name, each in line.values.items()}
         parts[key].append(Columns({"time_ns": column_of(line.time_ns), **values}))
         missing[key] = line.missing
     readings = {}

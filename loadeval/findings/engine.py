@@ -171,7 +171,9 @@ class Context:
     """A run, its figures, and what rules ask of both. `ideal` is the run that replayed, if any.
 
     `others` are runs of other loaders of the same training, by their role. `gap` is real loading
-    against ideal; of a log by itself, `is_log`, what it waited. `model` predicts what other
+    against ideal; of a log by itself, `is_log`, what it waited. Of the steady state `waiting` is
+    the share that is lost in waiting, but for what a GPU had work in, and of a log all that it
+    waited; `contention` is the rest of what is lost, in slower steps. `model` predicts what other
     settings or costs would bring; None where nothing can be predicted. `rows` are the steady real
     batches among the run's steps, and `batches` these steps. A rank `is_rank` of several: its steps
     wait for those of others.
@@ -182,7 +184,16 @@ class Context:
         self.loader, self.cpus, self.gap = run.loader, cpus(run), gap(run, ideal)
         self.rows = np.flatnonzero(steady(run, "real"))
         self.batches = run.steps.take(self.rows)
-        self.is_log = self.gap.ideal is None
+        self.waiting = self.contention = 0.0
+        real, free, waited = self.gap.real, self.gap.ideal, self.gap.waiting
+        self.is_log = free is None
+        if real is not None and waited is not None and real.value:
+            most_ns = real.value if self.gap.gpu_idle is None else self.gap.gpu_idle
+            if free is not None:  # where steps are faster than ideal ones, waiting exceeds it
+                most_ns = real.value - free.value
+            self.waiting = max(min(waited.value, most_ns), 0.0) / real.value
+        if self.gap.steady_speedup is not None:
+            self.contention = max(1 - 1 / self.gap.steady_speedup.value - self.waiting, 0.0)
         self.is_rank = int(run.header.environment.get("world_size") or 1) > 1
         self._stages = stages(run)
         self.model: Model | None = None
@@ -227,26 +238,6 @@ class Context:
     def gained(self, change: Change) -> float:
         """The share of the time that is gone with a change; 0 where nothing can be predicted."""
         return 0.0 if self.model is None else max(1 - 1 / self.model.simulate(change).value, 0.0)
-
-    @property
-    def waiting(self) -> float:
-        """The share of the steady state that is lost in waiting; of a log all that it waited.
-
-        What a GPU had work in is not lost.
-        """
-        real, ideal, waited = self.gap.real, self.gap.ideal, self.gap.waiting
-        if real is None or waited is None or not real.value:
-            return 0.0
-        most_ns = real.value if self.gap.gpu_idle is None else self.gap.gpu_idle
-        if ideal is not None:  # where steps are faster than ideal ones, waiting exceeds it
-            most_ns = real.value - ideal.value
-        return max(min(waited.value, most_ns), 0.0) / real.value
-
-    @property
-    def contention(self) -> float:
-        """The rest of what the steady state loses, in slower steps."""
-        speedup = self.gap.steady_speedup
-        return 0.0 if speedup is None else max(1 - 1 / speedup.value - self.waiting, 0.0)
 
     @property
     def loses(self) -> bool:
@@ -297,7 +288,9 @@ class Context:
 
     def charged(self, *of: Stage) -> float:
         """The share of the loader's time that these stages were waited for."""
-        return self.stages.charged_share(*of) or 0.0
+        stages = self.stages
+        charged_ns = sum(each.charged_ns for each in stages.stages if each.stage in of)
+        return stages.share(charged_ns) or 0.0
 
     @property
     def work_ns(self) -> float:

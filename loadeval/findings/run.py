@@ -16,7 +16,7 @@ from loadeval.estimate.memory import (
     Growth,
     bytes_kept,
     growth,
-    memory_left,
+    last_read,
     trend,
 )
 from loadeval.estimate.metrics import padding as padding_of
@@ -347,7 +347,8 @@ def worker_memory(c: Context) -> Finding | None:
     Excluded by growth that levels off, and workers that start anew before it matters.
     """
     because = "a cache or list that the dataset appends to, or lru_cache(None): bound it"
-    kept, workers, available = bytes_kept(c.run), c.loader.workers, memory_left(c.run)
+    kept, workers = bytes_kept(c.run), c.loader.workers
+    available = last_read(c.run, "memory_available_bytes")
     if kept and workers and available is not None and c.gap.real is not None:
         (full, left_ns), length = _full(c, kept, c.gap.real.value), length_of_epochs(c.run) or 1.0
         anew = len({start.epoch for start in c.run.worker_starts}) > 1
@@ -379,7 +380,7 @@ def _growing(c: Context, grown: Growth, who: str, do: Do) -> Finding | None:
 
 def _full(c: Context, batch_bytes: float, batch_ns: float) -> tuple[str, float]:
     """When memory is full, if a batch takes so long and leaves so much in it: in words, and ns."""
-    left = memory_left(c.run)
+    left = last_read(c.run, "memory_available_bytes")
     if left is None or batch_bytes <= 0:
         return "", math.inf
     batches = left / batch_bytes

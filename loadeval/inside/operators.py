@@ -58,6 +58,7 @@ class Operators:
     bottleneck: Operator | None
 
 
+@once_per_run
 def operators(run: Run) -> Operators | None:
     """What the operators of `run`'s loader did; None where they were not timed."""
     if not run.operators:
@@ -137,6 +138,7 @@ class Threads:
     lock_wait: Mapping[Arm, LockWait | None]
 
 
+@once_per_run
 def threads(real: Run, ideal: Run | None = None) -> Threads | None:
     """The threads of a run, or of a real and an ideal one; None where none were read."""
     if not any(probe == THREADS for probe, _ in real.readings):

@@ -214,10 +214,6 @@ class Stages:
         """The part of `total_ns` that `charged_ns` is; None where nothing was waited for."""
         return charged_ns / self.total_ns if self.total_ns else None
 
-    def charged_share(self, *stages: Stage) -> float | None:
-        """The part of `total_ns` that these stages are charged in all."""
-        return self.share(sum(share.charged_ns for share in self.stages if share.stage in stages))
-
     @property
     def line(self) -> CodeLine | None:
         """The function that workers were seen in most often, but for those that call transforms.

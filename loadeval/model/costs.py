@@ -30,6 +30,7 @@ from loadeval.data.columns import UNKNOWN, Column, Columns, Values
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.estimate.metrics import Cpus
+from loadeval.estimate.steady import once_per_run
 from loadeval.inside.stages import (
     Stages,
     computing_threads,
@@ -245,6 +246,7 @@ def settings_of(run: Run, use: Cpus) -> dict[str, Any]:
     }
 
 
+@once_per_run
 def start_ns(run: Run) -> float:
     """What a worker takes to start, to be initialised, and to do what it does for its first batch.
 
