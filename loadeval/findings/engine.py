@@ -237,7 +237,9 @@ class Context:
 
     def gained(self, change: Change) -> float:
         """The share of the time that is gone with a change; 0 where nothing can be predicted."""
-        return 0.0 if self.model is None else max(1 - 1 / self.model.simulate(change).value, 0.0)
+        if self.model is None:
+            return 0.0
+        return max(1 - 1 / self.model.simulate(change, in_range=False).value, 0.0)
 
     @property
     def loses(self) -> bool:
@@ -464,23 +466,26 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
     actions, done, reached = list[Action](), Change(), 1.0
     left = [(do, rules, do.change) for do, rules in asked.values() if do.change is not None]
     while left and model is not None:
-        tried = [(model.simulate(done + change), do, rules) for do, rules, change in left]
-        most = max(speedup.value for speedup, *_ in tried)
+        tried = [
+            (model.simulate(then := done + change, in_range=False).value, do, rules, then)
+            for do, rules, change in left
+        ]
+        most = max(value for value, *_ in tried)
         least = most - LARGE * abs(most - reached)  # of what gains alike a setting comes first
-        speedup, do, rules = min(
+        _, do, rules, then = min(
             tried,
             key=lambda each: (
                 not first & set(each[2]),
-                each[0].value < least,
+                each[0] < least,
                 not isinstance(each[1], Set),
             ),
         )
-        left = [each for each in left if each[0] is not do]
+        left, speedup = [each for each in left if each[0] is not do], model.simulate(then)
         if speedup.value < reached * (1 + WORTH) or round(speedup.bounds[0], 2) <= 1:
             if first & set(rules):
                 continue
             break
-        done, reached = done + (do.change or Change()), speedup.value
+        done, reached = then, speedup.value
         actions.append(_action(c, do, rules, speedup))
         if isinstance(do, Set):
             left = [each for each in left if getattr(each[0], "setting", None) != do.setting]
@@ -490,10 +495,10 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
         if told & set(rules) or getattr(do, "setting", None) in settings:
             continue
         if model is not None and do.change is not None:
-            then = model.simulate(done + do.change)
+            further = model.simulate(done + do.change)
             # It may lose as much as it is likely to gain.
-            loses = then.value * then.bounds[0] < reached**2
-            if then.value < reached * (1 + MATTERS) or loses:
+            loses = further.value * further.bounds[0] < reached**2
+            if further.value < reached * (1 + MATTERS) or loses:
                 continue
         told |= set(rules)
         actions.append(_action(c, do, rules, None))

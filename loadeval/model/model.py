@@ -114,15 +114,22 @@ class Model:
 
     # What is asked of it
 
-    def simulate(self, change: Change = AS_IT_IS) -> Estimate:
-        """The speed-up of training over whole epochs, with the range in which it is expected."""
+    def simulate(self, change: Change = AS_IT_IS, *, in_range: bool = True) -> Estimate:
+        """The speed-up of training over whole epochs; `in_range` with what is to be expected.
+
+        The range takes several times as long.
+        """
         costs, settings = self._changed(change, self.costs)
         starts_ns, starts_now_ns = self._starts_ns(change), self._starts_ns()
         is_same = _key(costs, settings) == _key(self.costs, self.settings)
         if is_same and self.batches_in(change) == 1 and starts_ns == starts_now_ns:
             return NOTHING_GAINED
-        ends = [self._steady_ns(change, guess) for guess in self.guesses]
+        guesses = self.guesses if in_range else self.guesses[:1]
+        ends = [self._steady_ns(change, guess) for guess in guesses]
         usual_ns = math.sqrt(ends[0][0] * ends[0][1])
+        speedup = self._whole_ns / (usual_ns + starts_ns)
+        if not in_range:
+            return Estimate(speedup)
         low, high = self._real.bounds
         work_ns, real_ns = of.work_of(self.costs), self._real.value
         noise = math.hypot(
@@ -143,7 +150,7 @@ class Model:
         most_ns = max(starts_ns + unsure_ns, self._starts_ns(change, first_counts=True))
         least_ns = max(starts_ns - unsure_ns, min(starts_now_ns, 0.0))
         return Estimate(
-            self._whole_ns / (usual_ns + starts_ns),
+            speedup,
             self._whole_ns / (slowest_ns + most_ns),
             self._whole_ns / max(fastest_ns + least_ns, 1.0),
         )
@@ -171,7 +178,7 @@ class Model:
             return int(now)
         most = math.floor((cpus or now) / max(1 - self.blocked, 0.1))
         speedups = {
-            count: self.simulate(self.with_workers(count)).value
+            count: self.simulate(self.with_workers(count), in_range=False).value
             for count in {0, now, *spread(1, max(most, now + 1))}
         }
         best = max(speedups.values())
