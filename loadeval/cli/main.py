@@ -14,7 +14,6 @@ import typer.core
 import typer.main
 
 from loadeval.cli.console import EXIT_CODES, FAILED, INTERRUPTED, say
-from loadeval.data.environment import own_version
 from loadeval.errors import LoadevalError
 from loadeval.words import printable
 
@@ -70,6 +69,8 @@ app = typer.Typer(cls=Commands, epilog=EXIT_CODES, no_args_is_help=True, **LOOKS
 
 def _version(asked: bool) -> None:
     if asked:
+        from loadeval.data.environment import own_version  # noqa: PLC0415 - importlib.metadata is slow
+
         typer.echo(f"loadeval {own_version()}")
         raise typer.Exit
 
