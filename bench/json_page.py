@@ -32,9 +32,9 @@ from loadeval.data.log import read_run
 from loadeval.data.run import Run
 from loadeval.doctor import Check, Machine
 from loadeval.estimate.before_after import BeforeAfter, Difference
-from loadeval.estimate.epochs import epochs, outliers
 from loadeval.estimate.stats import Estimate
-from loadeval.inside.step import step_lines
+from loadeval.estimate.steady import epochs, outliers
+from loadeval.inside.operators import step_lines
 from loadeval.job import Job
 from loadeval.model.whatif import WhatIf
 from loadeval.probes.gpu import GPUProbe

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from loadeval.findings.engine import diagnose as diagnose
     from loadeval.inside.stages import Stages as Stages
     from loadeval.launch.install import install as install
-    from loadeval.model.changes import Change as Change
+    from loadeval.model.costs import Change as Change
     from loadeval.model.model import Model as Model
     from loadeval.model.whatif import WhatIf as WhatIf
     from loadeval.model.whatif import whatif as whatif
@@ -63,7 +63,7 @@ _MODULES = {
         "findings.engine": "Action Diagnosis Finding diagnose",
         "inside.stages": "Stages",
         "launch.install": "install",
-        "model.changes": "Change",
+        "model.costs": "Change",
         "model.model": "Model",
         "model.whatif": "WhatIf whatif",
         "report.report": "Report plot_comparison",

@@ -29,9 +29,9 @@ from loadeval.adapter import (
 )
 from loadeval.core.counting import Counter
 from loadeval.core.rounds import Schedule, in_rounds
-from loadeval.data.blocks import block_for
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import LoaderInfo
+from loadeval.data.run import block_for
 from loadeval.errors import UNGUARDED, UsageError, in_words
 from loadeval.evaluator import Measurement
 from loadeval.probes import NAMES

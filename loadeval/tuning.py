@@ -16,18 +16,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from loadeval.adapter import adapter_for
-from loadeval.data.blocks import head_for
 from loadeval.data.folder import logs_so_far
 from loadeval.data.lines import Mode
 from loadeval.data.log import read_run
-from loadeval.data.run import SECOND_NS, Run
+from loadeval.data.run import SECOND_NS, Run, head_for
 from loadeval.errors import LoadevalError, UsageError, in_words
 from loadeval.estimate.stats import Estimate, student
 from loadeval.estimate.steady import closed_steps
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.launch.command import ServedBatches, remove_marks, run, why_nothing
 from loadeval.launch.settings import RunSettings
-from loadeval.model.changes import Change
+from loadeval.model.costs import Change
 from loadeval.model.model import NOTHING_GAINED, Model
 from loadeval.model.whatif import memory_bytes, shortages
 from loadeval.report.blocks import Cell, Number, Section, Table, Text

@@ -15,8 +15,8 @@ import pytest
 from loadeval.data.lines import Arm, Block, EpochEnd, Event, Line, Mode, Readings, RunEnd, encode
 from loadeval.data.log import read_run
 from loadeval.errors import RunLogError
-from loadeval.estimate.epochs import first_waits
 from loadeval.estimate.gap import gap, throughput
+from loadeval.estimate.steady import first_waits
 from loadeval.live import FollowedRun, LiveRun
 from tests.builder import make_header
 from tests.runs.measured import record

@@ -39,23 +39,22 @@ def attach(
     How much of the time it waits for batches and in which line, what its workers do, and what
     limits them. Stacks are read by py-spy, which may need sudo; all else by /proc.
     """
-    with console.errors_printed():
-        trainings = trainings_of(pid, declared_marks())
-        if len(trainings) > 1 and not all_trainings:
-            numbers = ", ".join(str(training.pid) for training in trainings)
-            raise UsageError(
-                f"process {pid} has {len(trainings)} trainings; give the number of one "
-                f"({numbers}), or --all"
-            )
-        seen = look_at_each(trainings, seconds)
-        if as_json:
-            console.print_json({"trainings": plain(seen)})
-        for number, training in enumerate(() if as_json else seen):
-            if number:
-                typer.echo()
-            show(sections(training))
-        if not any(training.moments for training in seen):
-            raise typer.Exit(console.FAILED)
+    trainings = trainings_of(pid, declared_marks())
+    if len(trainings) > 1 and not all_trainings:
+        numbers = ", ".join(str(training.pid) for training in trainings)
+        raise UsageError(
+            f"process {pid} has {len(trainings)} trainings; give the number of one "
+            f"({numbers}), or --all"
+        )
+    seen = look_at_each(trainings, seconds)
+    if as_json:
+        console.print_json({"trainings": plain(seen)})
+    for number, training in enumerate(() if as_json else seen):
+        if number:
+            typer.echo()
+        show(sections(training))
+    if not any(training.moments for training in seen):
+        raise typer.Exit(console.FAILED)
 
 
 def look_at_each(trainings: Sequence[Training], seconds: float) -> list[Attached]:

@@ -51,45 +51,44 @@ def backends(  # noqa: C901, PLR0913 - an option for each setting, and one way t
     Runs recipes for Pillow, OpenCV, simplejpeg, DALI and SPDL in turns, each as it is, alone, and
     as if it were free, and compares their pixels.
     """
-    with console.errors_printed():
-        time = re.fullmatch(r"(\d+(?:\.\d+)?)(m?)s", step)
-        if time is None or not float(time[1]):
-            raise UsageError(f"--step is {step!r}; expected a time such as 20ms or 0.2s")
-        sizes = re.fullmatch(r"resize (\d+), crop (\d+)", transform)
-        resized, cropped = map(int, sizes.groups()) if sizes else (0, 0)
-        if not 0 < cropped <= resized:
-            raise UsageError(
-                f"--transform is {transform!r}; expected two sizes, of which the second is no "
-                "larger, such as 'resize 256, crop 224'"
-            )
-        names = only or list(RECIPES)
-        for name in names:
-            if name not in RECIPES:
-                known = ", ".join(RECIPES)
-                raise UsageError(f"there is no recipe {name!r}; expected one of {known}")
-        if output is not None:
-            from loadeval.report.charts import check_extension  # noqa: PLC0415 - with matplotlib
-
-            check_extension(output)
-        jpegs = sorted(str(path) for path in folder.rglob("*") if path.suffix.lower() in JPEG)
-        if not jpegs:
-            raise UsageError(
-                f"{folder} has no JPEGs; expected a folder with a subfolder of .jpg files for each "
-                "class, as torchvision's ImageFolder reads"
-            )
-        chosen, workers = jpegs[:: math.ceil(len(jpegs) / MOST_JPEGS)], cpus_usable() or 1
-        console.say(f"loadeval: comparing the pixels and the speed of {', '.join(names)}")
-        report, pixels_differ, left_out = compare_recipes(
-            chosen,
-            names,
-            computing_step(float(time[1]) / (1000 if time[2] else 1)),
-            batch_size=batch_size,
-            workers=workers,
-            resized=resized,
-            cropped=cropped,
+    time = re.fullmatch(r"(\d+(?:\.\d+)?)(m?)s", step)
+    if time is None or not float(time[1]):
+        raise UsageError(f"--step is {step!r}; expected a time such as 20ms or 0.2s")
+    sizes = re.fullmatch(r"resize (\d+), crop (\d+)", transform)
+    resized, cropped = map(int, sizes.groups()) if sizes else (0, 0)
+    if not 0 < cropped <= resized:
+        raise UsageError(
+            f"--transform is {transform!r}; expected two sizes, of which the second is no "
+            "larger, such as 'resize 256, crop 224'"
         )
-        if output is not None:
-            report.plot(output)
+    names = only or list(RECIPES)
+    for name in names:
+        if name not in RECIPES:
+            known = ", ".join(RECIPES)
+            raise UsageError(f"there is no recipe {name!r}; expected one of {known}")
+    if output is not None:
+        from loadeval.report.charts import check_extension  # noqa: PLC0415 - with matplotlib
+
+        check_extension(output)
+    jpegs = sorted(str(path) for path in folder.rglob("*") if path.suffix.lower() in JPEG)
+    if not jpegs:
+        raise UsageError(
+            f"{folder} has no JPEGs; expected a folder with a subfolder of .jpg files for each "
+            "class, as torchvision's ImageFolder reads"
+        )
+    chosen, workers = jpegs[:: math.ceil(len(jpegs) / MOST_JPEGS)], cpus_usable() or 1
+    console.say(f"loadeval: comparing the pixels and the speed of {', '.join(names)}")
+    report, pixels_differ, left_out = compare_recipes(
+        chosen,
+        names,
+        computing_step(float(time[1]) / (1000 if time[2] else 1)),
+        batch_size=batch_size,
+        workers=workers,
+        resized=resized,
+        cropped=cropped,
+    )
+    if output is not None:
+        report.plot(output)
     fastest = report.fastest
     if as_json:
         console.print_json(
@@ -112,7 +111,6 @@ def backends(  # noqa: C901, PLR0913 - an option for each setting, and one way t
     says += left_out
     if output is not None:
         says.append(f"Figure written to {output}")
-    screen = [section for section in report.sections() if section.priority is not None]
-    show([*screen, Section("", [*map(Text, says)])], file=sys.stderr if code else None)
+    show([*report.screen(), Section("", [*map(Text, says)])], file=sys.stderr if code else None)
     if code and fastest:
         typer.echo(recipe_code(fastest, resized, cropped), nl=False)

@@ -46,15 +46,15 @@ def compare(
     whether the second is slower, and what changed. Of several backends: which is fastest.
     """
     window = None if between is None else (seconds(between[0]), seconds(between[1]))
-    with console.errors_printed():
-        report = report_of(runs, window)
-        outcomes = gates(report, fail_above, fail_slower)
-        if output is not None:
-            report.plot(output)
+    report = report_of(runs, window)
+    outcomes = gates(report, fail_above, fail_slower)
+    if output is not None:
+        report.plot(output)
     if as_json:
         console.print_json(report.as_json())
     else:
-        text.show(report.sections(report.commands()), height=None if full else SCREEN_LINES)
+        made = report.sections if full else report.screen
+        text.show(made(report.commands()), height=None if full else SCREEN_LINES)
         if output is not None:
             typer.echo(f"\nFigure written to {printable(output)}")
     code = 0

@@ -1,12 +1,11 @@
-"""What every command shares: exit codes, printing and errors."""
+"""What every command shares: exit codes, arguments and printing."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +13,7 @@ import typer
 from rich.console import Console
 
 from loadeval.data.folder import logs_in
-from loadeval.errors import LoadevalError, UsageError
+from loadeval.errors import UsageError
 from loadeval.words import printable
 
 FAILED = 1
@@ -94,19 +93,3 @@ def log_at(path: Path) -> Path:
     if others:
         raise UsageError(f"{path} has {1 + len(others)} run logs; give one, such as {log}")
     return log
-
-
-@contextmanager
-def errors_printed() -> Iterator[None]:
-    """Print an error of loadeval's in one line on stderr, and exit with FAILED.
-
-    Exits with INTERRUPTED where Ctrl-C ends what is done.
-    """
-    try:
-        yield
-    except LoadevalError as error:
-        typer.echo(f"Error: {printable(error)}", err=True)
-        raise typer.Exit(FAILED) from None
-    except KeyboardInterrupt:
-        say("Interrupted.")
-        raise typer.Exit(INTERRUPTED) from None

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from loadeval.cli.compare import SCREEN_LINES
-from loadeval.cli.console import errors_printed, say
+from loadeval.cli.console import say
 from loadeval.data.log import read_run
 from loadeval.errors import LoadevalError, UsageError
 from loadeval.estimate.before_after import before_after
@@ -34,32 +34,31 @@ def demo(
     """
     if device not in {"cpu", "cuda"}:
         raise typer.BadParameter(f"--device is {device!r}; expected cpu or cuda")
-    with errors_printed():
-        before, now = output / "run.jsonl", output / "after.jsonl"
-        if before.exists() and not (output / "photographs").exists():
-            raise UsageError(
-                f"{before} already exists, and no demo wrote it; give --output another folder"
-            )
-        if not after:
-            _train(before, device)
-            report = report_of([before])
-            text.show(report.sections(report.commands()), height=SCREEN_LINES)
-            typer.echo(f"The first change, made and measured: loadeval demo --after -o {output}")
-            return
-        if not before.exists():
-            raise UsageError(f"there is no {before}; run `loadeval demo -o {output}` first")
-        first = next(iter(diagnose(read_run(before)).actions), None)
-        if first is None or first.setting is None:
-            raise UsageError(
-                f"the first change that {before} advises is no setting: see loadeval compare"
-            )
-        _train(now, device, **{first.setting: first.proposed})
-        measured = before_after(read_run(before), read_run(now)).judged
-        typer.echo(
-            f"{first.says}: {worded(first.speedup, 'times')} was promised, "
-            f"{worded(measured, 'times')} is measured.\n"
-            f"More: loadeval compare {printable(before)} {printable(now)}"
+    before, now = output / "run.jsonl", output / "after.jsonl"
+    if before.exists() and not (output / "photographs").exists():
+        raise UsageError(
+            f"{before} already exists, and no demo wrote it; give --output another folder"
         )
+    if not after:
+        _train(before, device)
+        report = report_of([before])
+        text.show(report.screen(report.commands()), height=SCREEN_LINES)
+        typer.echo(f"The first change, made and measured: loadeval demo --after -o {output}")
+        return
+    if not before.exists():
+        raise UsageError(f"there is no {before}; run `loadeval demo -o {output}` first")
+    first = next(iter(diagnose(read_run(before)).actions), None)
+    if first is None or first.setting is None:
+        raise UsageError(
+            f"the first change that {before} advises is no setting: see loadeval compare"
+        )
+    _train(now, device, **{first.setting: first.proposed})
+    measured = before_after(read_run(before), read_run(now)).judged
+    typer.echo(
+        f"{first.says}: {worded(first.speedup, 'times')} was promised, "
+        f"{worded(measured, 'times')} is measured.\n"
+        f"More: loadeval compare {printable(before)} {printable(now)}"
+    )
 
 
 def _train(log: Path, device: str, **settings: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from loadeval.cli import run
-from loadeval.cli.console import Command, errors_printed, say, shown_path
+from loadeval.cli.console import Command, say, shown_path
 from loadeval.data.folder import ProcessRecord
 from loadeval.data.log import read_run
 from loadeval.errors import LoadevalError
@@ -57,9 +57,8 @@ def diagnose(
     Real and ideal loading take turns until the time lost is known within five points, or for two
     minutes. Then the program is ended, as Ctrl-C does. All that loadeval says is on stderr.
     """
-    with errors_printed():
-        of_run = RunSettings("", "alternate", batches, settings=settings_in(settings or ()))
-        folder = run.folder_for(command, of_run, output)
+    of_run = RunSettings("", "alternate", batches, settings=settings_in(settings or ()))
+    folder = run.folder_for(command, of_run, output)
     is_enough = ServedBatches(folder, batches) if batches else Enough(folder)
 
     def goes_on(recorded: Sequence[ProcessRecord]) -> bool:

@@ -29,8 +29,7 @@ def doctor(
     CPUs, threads, shared memory, open files, disk, the NVIDIA driver, and which loaders are
     installed. Exits with 1 when something is to be changed.
     """
-    with console.errors_printed():
-        loaded = None if run is None else read_run(console.log_at(run))
+    loaded = None if run is None else read_run(console.log_at(run))
     machine = read_machine()
     free_bytes = shutil.disk_usage(Path.cwd()).free
     checks = checkup(machine, loaded, free_bytes, installed_loaders())

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from loadeval.cli.console import errors_printed, log_at
+from loadeval.cli.console import log_at
 from loadeval.data.log import read_run
 from loadeval.export import ENDINGS, export_run
 from loadeval.words import printable
@@ -25,9 +25,8 @@ def export(
     """Write a run in a form that another tool opens."""
     if form not in ENDINGS:
         raise typer.BadParameter(f"--format is {form!r}; expected chrome or csv")
-    with errors_printed():
-        log = log_at(run)
-        path = output or log.with_name(log.stem + ENDINGS[form])
-        written = export_run(read_run(log), form, path)
+    log = log_at(run)
+    path = output or log.with_name(log.stem + ENDINGS[form])
+    written = export_run(read_run(log), form, path)
     for file in written:
         typer.echo(f"Written to {printable(file)}")

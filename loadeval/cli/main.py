@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import io
 import sys
@@ -13,8 +14,9 @@ import typer
 import typer.core
 import typer.main
 
-from loadeval.cli.console import EXIT_CODES
-from loadeval.data.environment import own_version
+from loadeval.cli.console import EXIT_CODES, FAILED, INTERRUPTED, say
+from loadeval.errors import LoadevalError
+from loadeval.words import printable
 
 COMMANDS = (
     *("diagnose", "run", "compare", "report", "whatif", "tune", "attach", "watch", "backends"),
@@ -51,12 +53,30 @@ class Commands(typer.core.TyperGroup):
         alone.command(cmd_name, epilog=epilog, context_settings=options)(getattr(module, cmd_name))
         return typer.main.get_command(alone)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command, which an error of loadeval's ends in one line on stderr, and Ctrl-C."""
+        try:
+            return super().invoke(ctx)
+        except LoadevalError as error:
+            typer.echo(f"Error: {printable(error)}", err=True)
+            raise typer.Exit(FAILED) from None
+        except OSError as error:  # what is printed into a file fills a disk
+            if error.errno != errno.ENOSPC:
+                raise
+            say(f"Error: {error.strerror}")
+            raise typer.Exit(FAILED) from None
+        except KeyboardInterrupt:
+            say("Interrupted.")
+            raise typer.Exit(INTERRUPTED) from None
+
 
 app = typer.Typer(cls=Commands, epilog=EXIT_CODES, no_args_is_help=True, **LOOKS)
 
 
 def _version(asked: bool) -> None:
     if asked:
+        from loadeval.data.environment import own_version  # noqa: PLC0415 - importlib.metadata is slow
+
         typer.echo(f"loadeval {own_version()}")
         raise typer.Exit
 

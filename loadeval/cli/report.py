@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from loadeval.cli.compare import RUNS
-from loadeval.cli.console import errors_printed
 from loadeval.errors import UsageError
 from loadeval.report.report import report_of
 from loadeval.words import printable
@@ -29,8 +28,7 @@ def report(
     """
     run = runs[0]
     path = output or (run / "report.html" if run.is_dir() else run.with_suffix(".html"))
-    with errors_printed():
-        if path.suffix.lower() != ".html":
-            raise UsageError(f"--output is {path}; expected a page whose name ends in .html")
-        report_of(runs).write_page(path)
+    if path.suffix.lower() != ".html":
+        raise UsageError(f"--output is {path}; expected a page whose name ends in .html")
+    report_of(runs).write_page(path)
     typer.echo(f"Page written to {printable(path)}")

@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from loadeval.cli.compare import SCREEN_LINES
-from loadeval.cli.console import FAILED, NOT_EXECUTABLE, Command, errors_printed, say, shown_path
+from loadeval.cli.console import FAILED, NOT_EXECUTABLE, Command, say, shown_path
 from loadeval.cli.hangs import HangTeller
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.run import Run
@@ -118,18 +118,17 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
             f"--stop-after {stop_after} counts measured batches, of which --batches allows "
             f"{batches}; leave one of them out"
         )
-    with errors_printed():
-        of_run = RunSettings(
-            "",
-            "alternate" if mode == "alternate" else "log",
-            batches,
-            redact,
-            settings_in(settings or ()),
-            allow_changes,
-            track=track,
-            annotate=annotate,
-        )
-        folder = folder_for(command, of_run, output)
+    of_run = RunSettings(
+        "",
+        "alternate" if mode == "alternate" else "log",
+        batches,
+        redact,
+        settings_in(settings or ()),
+        allow_changes,
+        track=track,
+        annotate=annotate,
+    )
+    folder = folder_for(command, of_run, output)
     most = batches or (stop_after if mode == "alternate" else None)
     measure(
         command,
@@ -217,7 +216,7 @@ def tell(settings: RunSettings, folder: Path, code: int) -> bool:
             title = f"Training {number} of {len(trainings)}: {logs[0].name}"
             head.append(Section(title, priority=0))
             named = replace(report, paths=tuple(place / log.name for log in logs))
-        shown = [*head, *named.sections(named.commands())]
+        shown = [*head, *named.screen(named.commands())]
         text.show(shown, file=sys.stderr, height=SCREEN_LINES)
         say("")
     results = [report.result for _, report in trainings if report.result]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from loadeval.cli import run
-from loadeval.cli.console import AsJson, Command, errors_printed, print_json, say, shown_path
+from loadeval.cli.console import AsJson, Command, print_json, say, shown_path
 from loadeval.launch.settings import RunSettings, check, settings_in
 from loadeval.report.as_json import as_json as plain
 from loadeval.report.text import show
@@ -36,17 +36,14 @@ def tune(
     loader, and then the settings that are predicted to be fastest, four at most, in turns with the
     present ones. Ctrl-C ends it with what is known until then.
     """
-    with errors_printed():
-        settings = RunSettings("", settings=settings_in(fixed or ()), allow_changes=allow_changes)
-        values: dict[str, list[Any]] = {}
-        for word in space or ():
-            name, _, texts = word.partition("=")
-            values[name] = [settings_in([f"{name}={text}"])[name] for text in texts.split(",")]
-            for value in values[name]:
-                check(replace(settings, settings={name: value}))
-        folder = run.folder_for(command, settings, output)
-        say(f"loadeval: logs in {shown_path(folder)}")
-        result = tune_command(
-            command, replace(settings, folder=str(folder)), values, stop_after, say
-        )
+    settings = RunSettings("", settings=settings_in(fixed or ()), allow_changes=allow_changes)
+    values: dict[str, list[Any]] = {}
+    for word in space or ():
+        name, _, texts = word.partition("=")
+        values[name] = [settings_in([f"{name}={text}"])[name] for text in texts.split(",")]
+        for value in values[name]:
+            check(replace(settings, settings={name: value}))
+    folder = run.folder_for(command, settings, output)
+    say(f"loadeval: logs in {shown_path(folder)}")
+    result = tune_command(command, replace(settings, folder=str(folder)), values, stop_after, say)
     print_json(plain(result)) if as_json else show(result.sections())

@@ -44,7 +44,7 @@ def watch(
     The screen of `compare`, with throughput and time waiting of the last minute above it; and why
     no batch comes, where none does. Ends when the run does, and with Ctrl-C.
     """
-    with console.errors_printed(), suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt):
         if as_json:
             console.print_json(report_of([run]).as_json())
         elif once:
@@ -75,14 +75,14 @@ class Watched:
         report = report_of([self._path])
         run = report.result.run if report.result else None
         if run is None:
-            return report.sections(), False
+            return report.screen(), False
         silent_ns, name = (0, "") if run.closed else self.silence()
         if silent_ns > MINUTE_S * SECOND_NS:
             recent = [Text(f"{name}: no batch for {span(silent_ns)}", "caution")]
-            return [Section("", recent, priority=0), *report.sections()], False
+            return [Section("", recent, priority=0), *report.screen()], False
         if not (run.closed or run.batches or report.job):
             return [Section("No batch so far", priority=0)], False
-        return [*last_minute(run), *report.sections()], run.closed
+        return [*last_minute(run), *report.screen()], run.closed
 
 
 def last_minute(run: Run) -> list[Section]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from loadeval.cli.console import AsJson, Figure, errors_printed, log_at, print_json
+from loadeval.cli.console import AsJson, Figure, log_at, print_json
 from loadeval.data.log import read_run
 from loadeval.model.model import Model
 from loadeval.model.whatif import whatif as ask
@@ -58,12 +58,11 @@ def whatif(  # noqa: PLR0913 - an option for each setting
         "in_order": in_order,
         "faster": _parts(faster or ()) or None,
     }
-    with errors_printed():
-        model, asked = Model.of(read_run(log_at(run))), None
-        if any(value is not None for value in options.values()):
-            asked = ask(model, **options)
-        if output is not None:
-            plot_worker_curve(model, output)
+    model, asked = Model.of(read_run(log_at(run))), None
+    if any(value is not None for value in options.values()):
+        asked = ask(model, **options)
+    if output is not None:
+        plot_worker_curve(model, output)
     if as_json:
         print_json(plain(whatif_as_dict(model, asked)))
         return

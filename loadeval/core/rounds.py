@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from loadeval.core.recorder import Span
-from loadeval.data.blocks import (
+from loadeval.data.lines import Arm
+from loadeval.data.run import (
     INSTRUMENTED_EVERY,
+    SECOND_NS,
     SHORTEST_WARMUP,
     SMALLEST_BLOCK,
     block_for,
@@ -18,8 +20,6 @@ from loadeval.data.blocks import (
     two_blocks_for,
     with_instruments,
 )
-from loadeval.data.lines import Arm
-from loadeval.data.run import SECOND_NS
 
 Source = TypeVar("Source")
 

@@ -21,7 +21,7 @@ from loadeval.data.run import NOT_RECORDED, Run
 from loadeval.estimate.gap import arms_of, gap, means_of, samples_known, throughput
 from loadeval.estimate.stats import Estimate, Tables, jackknife
 from loadeval.estimate.steady import pairs_that_count
-from loadeval.estimate.verdict import FEWEST_BATCHES, gate
+from loadeval.estimate.verdict import BY_BATCH, FEWEST_BATCHES, gate
 
 BATCHES = "batches"
 LEAST_CHANGE = 0.02
@@ -31,34 +31,17 @@ Twice the default of Criterion.rs, whose benchmarks do less with the machine tha
 """
 EQUAL_WITHIN = 0.10
 """Nothing is concluded from a wider interval of the time lost either."""
-BY_BATCH = "batches are compared as if equally large"
 NOT_SETTINGS = {"adapter", "made_by", "made_at", "setting_names", "overrides", "ready_batches"}
 """What is known of a loader and nobody sets."""
+TOLD_FACTS = ("backend", "batch_size", "device", "pinned", "length", "host", "cpus_usable")
+"""What a replay has as its log; its workers are stopped, so their number does not matter."""
 ENVIRONMENT_FACTS = ("host", "platform", "cpus", "cpus_usable", "omp_num_threads", "world_size")
 
 Pace = Literal["slower", "faster", "equal", "undecided"]
 What = Literal["loader", "versions", "machine"]
-Kind = Literal["one run", "real and ideal", "before and after", "backends"]
 
 
-def kind_of(runs: Sequence[Run]) -> Kind:
-    """What several runs are, which are not the ranks of one job.
-
-    A run that replayed is the ideal of the other. Two runs of one loader in the same mode are
-    before and after, unless they took turns in one comparison.
-    """
-    modes = {run.header.mode for run in runs}
-    if len(runs) == 1:
-        return "one run"
-    if len(runs) > 2:  # noqa: PLR2004 - before and after
-        return "backends"
-    if "replay" in modes:
-        return "real and ideal"
-    same_loader = len({run.loader.backend for run in runs}) == len(modes) == 1
-    return "before and after" if same_loader and not took_turns(runs) else "backends"
-
-
-# Backends
+# Several runs
 
 
 def took_turns(runs: Sequence[Run]) -> bool:
@@ -72,12 +55,6 @@ def unit_of(runs: Sequence[Run]) -> str:
     units = {run.header.unit for run in runs}
     arms = [arm for run in runs for arm in arms_of(run).values()]
     return units.pop() if arms and len(units) == 1 and all(map(samples_known, arms)) else BATCHES
-
-
-def names_of(runs: Sequence[Run]) -> list[str]:
-    """The runs' names, or their paths where names are not different."""
-    names = [run.header.name for run in runs]
-    return names if len(set(names)) == len(names) else [str(run.path) for run in runs]
 
 
 class Difference(NamedTuple):
@@ -285,6 +262,22 @@ def changes_between(before: Run, now: Run) -> Iterator[Changed]:
             unknown = any(fact in (None, NOT_RECORDED) or is_hidden(fact) for fact in then)
             if then[0] != then[1] and not unknown:
                 yield Changed(what, name, *then)
+
+
+def about_two_runs(real: Run, ideal: Run) -> Iterator[str]:
+    """What makes a log beside a replay mean less."""
+    for change in changes_between(real, ideal):
+        if change.name in TOLD_FACTS:
+            yield (
+                f"The two runs differ: {change.name.replace('_', ' ')} {change.before} (real), "
+                f"{change.now} (ideal)."
+            )
+    if unit_of([real, ideal]) == BATCHES:
+        yield f"Samples are not known in both runs: {BY_BATCH}."
+    yield (
+        "The runs are separate: machine drift between them counts as a loading difference, and the "
+        "95% CI does not cover it."
+    )
 
 
 def _facts(run: Run) -> dict[What, dict[str, Any]]:

@@ -19,9 +19,14 @@ import numpy as np
 from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import ARMS, SECOND_NS, Run
 from loadeval.errors import UsageError
-from loadeval.estimate.epochs import starts_of
 from loadeval.estimate.stats import Estimate, Tables, jackknife
-from loadeval.estimate.steady import length_of_epochs, once_per_run, pairs_that_count, steady
+from loadeval.estimate.steady import (
+    length_of_epochs,
+    once_per_run,
+    pairs_that_count,
+    starts_of,
+    steady,
+)
 from loadeval.words import whole_share
 
 FEWEST_TIMES, FEWEST_PAIRS = 8, 2

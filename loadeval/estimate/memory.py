@@ -129,11 +129,6 @@ def trend(run: Run, table: Columns, used: Values) -> tuple[Estimate | None, Esti
     return first, second, lives_ns
 
 
-def memory_left(run: Run) -> int | None:
-    """What was still free of it when that was last read; None is not known."""
-    return last_read(run, "memory_available_bytes")
-
-
 def last_read(run: Run, name: str) -> int | None:
     """The last value of this name that was read of the machine."""
     read = run.readings.get(("host", "machine"), Columns({})).get(name, np.empty(0))
@@ -155,6 +150,7 @@ class Copies(NamedTuple):
     share: float
 
 
+@once_per_run
 def copies(run: Run) -> Copies | None:
     """What forked workers have copied; None where that was not read."""
     workers, stages = _of_workers(run), run.stages

@@ -1,18 +1,19 @@
-"""What was read beside the times: system metrics, real beside ideal, and padding in batches."""
+"""What was read beside the times: system metrics, padding in batches, and who uses the CPUs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Column
+from loadeval.data.columns import UNKNOWN, Column, Columns
 from loadeval.data.lines import Arm
 from loadeval.data.run import ARMS, SECOND_NS, Run, keys_of
 from loadeval.estimate.stats import Estimate, slope, student
-from loadeval.estimate.steady import Mask, after_warmup, closed_steps, once_per_run
+from loadeval.estimate.steady import Mask, after_warmup, closed_steps, once_per_run, whole_windows
 
 ByArm: TypeAlias = Mapping[Arm, float | None]
 THREADS = "threads"
@@ -176,3 +177,128 @@ def padding(run: Run) -> PaddingShare | None:
     rest_ns = max(float(np.median(step_ns - each_ns.value * positions)), 0.0)
     taken_ns = rest_ns + each_ns.value * mean_positions
     return figures._replace(step_ns=taken_ns, saved_ns=each_ns.value * share * mean_positions)
+
+
+# CPUs
+
+
+BUSY = 0.9
+"""When this share of the CPUs is in use, nothing is left for anyone who wants more."""
+KeptBy = Literal["workers", "process", "starter"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cpus:
+    """CPUs in use, by arm, in the blocks that count; None where it was not read.
+
+    `usable` are those that the training process or its workers may use, of `every` one of the
+    machine, and `step` what a step uses with ideal loading. `computing` are those that worker
+    processes compute on, all together, in the real arm. Of what `others` use, `competing` are
+    usable ones, 0 where that was not read: they are taken to use first what training may not.
+    `left` is what steps and others leave of the usable ones. They `are_busy` if training, workers
+    and others leave nothing; that is False where it is not known, too.
+
+    `own`, `theirs` and `shared` are those that the training process, its workers and both may run
+    on, and `fewest` what that worker may use which may use the fewest: `workers_differ` if others
+    may use more. `kept_by` tells what keeps workers from some CPUs: the workers themselves, the
+    training process since it started, or whoever started it.
+    """
+
+    usable: int | None
+    every: int | None
+    training: ByArm
+    workers: ByArm
+    others: ByArm
+    step: float | None
+    computing: float | None
+    competing: float
+    left: float | None
+    are_busy: bool
+    own: int | None
+    theirs: int | None
+    shared: int | None
+    fewest: int | None
+    workers_differ: bool
+    kept_by: KeptBy | None
+
+
+@once_per_run
+def cpus(run: Run) -> Cpus:
+    """What was read in `run`."""
+    environment, nothing = run.header.environment, dict.fromkeys(ARMS)
+    read = {
+        each.subject: each.means
+        for each in quantities(run)
+        if each.name == "cpu_cores" and each.probe == "host"
+    }
+    training, workers, machine = (
+        read.get(subject, nothing) for subject in ("process", "workers", "machine")
+    )
+    counts = {name: n for name, n in environment.items() if isinstance(n, int) and n > 0}
+    usable, every = counts.get("cpus_usable"), counts.get("cpus")
+
+    def allowed(subject: str, name: str = "allowed_cpus") -> int | None:
+        """The median of the CPUs that a process was seen to be allowed."""
+        values = run.readings.get(("host", subject), Columns({})).get(name, np.empty(0))
+        values = values[~np.isnan(values)]
+        return int(np.percentile(values, 50, method="higher")) if len(values) else None
+
+    own, theirs = allowed("process"), allowed("workers")
+    shared, fewest = allowed("workers", "shared_allowed_cpus"), None
+    step = training["real"] if training["ideal"] is None else training["ideal"]
+    kept_by: KeptBy | None = None
+    if own is None or theirs is None or shared is None:
+        own = theirs = shared = None
+    else:
+        fewest = allowed("workers", "fewest_allowed_cpus")
+        threads = allowed("process", "threads_allowed_cpus") or own
+        most = max(own, threads, counts.get("cpus_at_start", 0))
+        every = max(allowed("machine") or 0, most, theirs)
+        if theirs < every:
+            # OpenMP binds the thread that imports torch to one CPU, maybe before loadeval is
+            # imported.
+            is_bound = own < most or (bool(environment.get("cpu_binding")) and own == 1)
+            kept_by = "process" if is_bound else "starter"
+            if (theirs, shared) != (own, own):
+                kept_by = "workers"
+        if round(step or 1.0) > 1:  # each thread of a step may be bound to a CPU of its own
+            own, shared = threads, min(theirs, threads)
+        usable = own + theirs - shared
+    used = {arm: [use for use in (training[arm], workers[arm]) if use is not None] for arm in ARMS}
+    others = {
+        arm: None if not used[arm] or every_use is None else every_use - sum(used[arm])
+        for arm, every_use in machine.items()
+    }
+    elsewhere = max((every or 0) - (usable or 0), 0)
+    competing = max((others["real"] or 0.0) - elsewhere, 0.0)
+    in_use = sum(used["real"]) + competing
+    left = None
+    if usable is not None and step is not None and others["real"] is not None:
+        left = max(usable - step - competing, 0.0)
+    return Cpus(
+        usable=usable,
+        every=every,
+        training=training,
+        workers=workers,
+        others=others,
+        step=step,
+        # No CPU time at all may mean that the workers are threads of the training process.
+        computing=workers_cpus(run, "real") or workers["real"],
+        competing=competing,
+        left=left,
+        are_busy=bool(used["real"]) and usable is not None and in_use >= BUSY * usable,
+        own=own,
+        theirs=theirs,
+        shared=shared,
+        fewest=fewest,
+        workers_differ=fewest is not None and theirs is not None and fewest < theirs,
+        kept_by=kept_by,
+    )
+
+
+def workers_cpus(run: Run, arm: Arm) -> float | None:
+    """How many CPUs the workers kept busy in the blocks of an arm; None where that is not known."""
+    windows = whole_windows(run, arm)
+    used = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
+    elapsed_ns = sum(window.elapsed_ns for window in windows)
+    return sum(used) / elapsed_ns if len(used) == len(windows) and elapsed_ns else None

@@ -7,7 +7,7 @@ from loadeval.findings import FEW, LOCK_NS, LOCK_WAIT, MANY_CPUS, MATTERS, MOSTL
 from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
 from loadeval.findings.workers import balanced, lacks_cpu, slow_worker_of
 from loadeval.inside.operators import Threads, operators, threads
-from loadeval.model.changes import Change
+from loadeval.model.costs import Change
 from loadeval.words import counted, duration, number, share
 
 SWITCH_INTERVAL_NS = 5_000_000
@@ -72,7 +72,7 @@ def with_all_cpus(c: Context) -> Change:
     if c.cpus.workers_differ and slow_worker_of(c) is not None:
         return balanced(c)
     elsewhere = max(every - (c.cpus.usable or every), 0)
-    others = max(c.cpus.competing, (c.cpus.others() or 0.0) - elsewhere, 0.0)
+    others = max(c.cpus.competing, (c.cpus.others["real"] or 0.0) - elsewhere, 0.0)
     return Change({"cpus": float(every), "others_cpus": others})
 
 

@@ -17,18 +17,16 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from loadeval.data.blocks import batches_for
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.run import Run
+from loadeval.data.run import Run, batches_for
 from loadeval.errors import UsageError
-from loadeval.estimate.cpus import cpus
 from loadeval.estimate.gap import gap
+from loadeval.estimate.metrics import cpus
 from loadeval.estimate.stats import Estimate
 from loadeval.estimate.steady import steady
 from loadeval.findings import ACCOUNTED, FEWEST_LOGGED, LARGE, MATTERS, WORTH
 from loadeval.inside.stages import Stage, Stages, stages
-from loadeval.model.changes import Change
-from loadeval.model.costs import computed_ns
+from loadeval.model.costs import Change, computed_ns
 from loadeval.model.model import Model
 
 ROOMS = ("workers", "inside", "blocked", "cpus", "starts", "gpu", "run")
@@ -173,7 +171,9 @@ class Context:
     """A run, its figures, and what rules ask of both. `ideal` is the run that replayed, if any.
 
     `others` are runs of other loaders of the same training, by their role. `gap` is real loading
-    against ideal; of a log by itself, `is_log`, what it waited. `model` predicts what other
+    against ideal; of a log by itself, `is_log`, what it waited. Of the steady state `waiting` is
+    the share that is lost in waiting, but for what a GPU had work in, and of a log all that it
+    waited; `contention` is the rest of what is lost, in slower steps. `model` predicts what other
     settings or costs would bring; None where nothing can be predicted. `rows` are the steady real
     batches among the run's steps, and `batches` these steps. A rank `is_rank` of several: its steps
     wait for those of others.
@@ -184,7 +184,16 @@ class Context:
         self.loader, self.cpus, self.gap = run.loader, cpus(run), gap(run, ideal)
         self.rows = np.flatnonzero(steady(run, "real"))
         self.batches = run.steps.take(self.rows)
-        self.is_log = self.gap.ideal is None
+        self.waiting = self.contention = 0.0
+        real, free, waited = self.gap.real, self.gap.ideal, self.gap.waiting
+        self.is_log = free is None
+        if real is not None and waited is not None and real.value:
+            most_ns = real.value if self.gap.gpu_idle is None else self.gap.gpu_idle
+            if free is not None:  # where steps are faster than ideal ones, waiting exceeds it
+                most_ns = real.value - free.value
+            self.waiting = max(min(waited.value, most_ns), 0.0) / real.value
+        if self.gap.steady_speedup is not None:
+            self.contention = max(1 - 1 / self.gap.steady_speedup.value - self.waiting, 0.0)
         self.is_rank = int(run.header.environment.get("world_size") or 1) > 1
         self._stages = stages(run)
         self.model: Model | None = None
@@ -228,27 +237,9 @@ class Context:
 
     def gained(self, change: Change) -> float:
         """The share of the time that is gone with a change; 0 where nothing can be predicted."""
-        return 0.0 if self.model is None else max(1 - 1 / self.model.simulate(change).value, 0.0)
-
-    @property
-    def waiting(self) -> float:
-        """The share of the steady state that is lost in waiting; of a log all that it waited.
-
-        What a GPU had work in is not lost.
-        """
-        real, ideal, waited = self.gap.real, self.gap.ideal, self.gap.waiting
-        if real is None or waited is None or not real.value:
+        if self.model is None:
             return 0.0
-        most_ns = real.value if self.gap.gpu_idle is None else self.gap.gpu_idle
-        if ideal is not None:  # where steps are faster than ideal ones, waiting exceeds it
-            most_ns = real.value - ideal.value
-        return max(min(waited.value, most_ns), 0.0) / real.value
-
-    @property
-    def contention(self) -> float:
-        """The rest of what the steady state loses, in slower steps."""
-        speedup = self.gap.steady_speedup
-        return 0.0 if speedup is None else max(1 - 1 / speedup.value - self.waiting, 0.0)
+        return max(1 - 1 / self.model.simulate(change, in_range=False).value, 0.0)
 
     @property
     def loses(self) -> bool:
@@ -299,7 +290,9 @@ class Context:
 
     def charged(self, *of: Stage) -> float:
         """The share of the loader's time that these stages were waited for."""
-        return self.stages.charged_share(*of) or 0.0
+        stages = self.stages
+        charged_ns = sum(each.charged_ns for each in stages.stages if each.stage in of)
+        return stages.share(charged_ns) or 0.0
 
     @property
     def work_ns(self) -> float:
@@ -474,25 +467,28 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
     actions, done, reached = list[Action](), Change(), 1.0
     left = [(do, rules, do.change) for do, rules in asked.values() if do.change is not None]
     while left and model is not None:
-        tried = [(model.simulate(done + change), do, rules) for do, rules, change in left]
-        most = max(speedup.value for speedup, *_ in tried)
+        tried = [
+            (model.simulate(then := done + change, in_range=False).value, do, rules, then)
+            for do, rules, change in left
+        ]
+        most = max(value for value, *_ in tried)
         least = most - LARGE * abs(most - reached)  # of what gains alike a setting comes first
-        speedup, do, rules = min(
+        _, do, rules, then = min(
             tried,
             key=lambda each: (
                 not first & set(each[2]),
-                each[0].value < least,
+                each[0] < least,
                 not isinstance(each[1], Set),
             ),
         )
-        left = [each for each in left if each[0] is not do]
+        left, speedup = [each for each in left if each[0] is not do], model.simulate(then)
         if speedup.value < reached * (1 + WORTH) or round(speedup.bounds[0], 2) <= 1:
             if first & set(rules):
                 continue
             break
         if most_gain is not None and beside.issuperset(rules):  # free loading leaves that
             most_gain *= speedup / reached
-        done, reached = done + (do.change or Change()), speedup.value
+        done, reached = then, speedup.value
         if most_gain is not None:  # nothing gains more than free loading would
             value, high = min(speedup.value, most_gain.value), most_gain.bounds[1]
             low, most = speedup.bounds
@@ -506,10 +502,10 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
         if told & set(rules) or getattr(do, "setting", None) in settings:
             continue
         if model is not None and do.change is not None:
-            then = model.simulate(done + do.change)
+            further = model.simulate(done + do.change)
             # It may lose as much as it is likely to gain.
-            loses = then.value * then.bounds[0] < reached**2
-            if then.value < reached * (1 + MATTERS) or loses:
+            loses = further.value * further.bounds[0] < reached**2
+            if further.value < reached * (1 + MATTERS) or loses:
                 continue
         told |= set(rules)
         actions.append(_action(c, do, rules, None))

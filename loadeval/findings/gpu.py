@@ -7,11 +7,10 @@ import numpy as np
 from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import SECOND_NS
 from loadeval.estimate.metrics import quantities
-from loadeval.estimate.steady import steady
 from loadeval.findings import GPU_BUSY_PERCENT, MATTERS, MOSTLY, TRIFLE
 from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
-from loadeval.inside.step import step_lines
-from loadeval.model.changes import Change
+from loadeval.inside.operators import step_lines
+from loadeval.model.costs import Change
 from loadeval.words import duration, share, size
 
 COPIES = ("copies", "batch")
@@ -119,7 +118,7 @@ def hidden_waits(c: Context) -> Finding | None:
     Shown by a GPU that was idle for under half of the waiting.
     Excluded by waiting for under 1% of the time.
     """
-    steps = c.run.steps.take(steady(c.run, "real") & (c.run.steps.gpu_idle_ns != UNKNOWN))
+    steps = c.batches.take(c.batches.gpu_idle_ns != UNKNOWN)
     if not len(steps):
         raise Skip(NO_DEVICE)
     wait_ns, idle_ns = float(steps.wait_ns.mean()), float(steps.gpu_idle_ns.mean())

@@ -8,8 +8,7 @@ from collections import Counter
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Column, Columns, Values
-from loadeval.data.run import ARMS, Run
-from loadeval.estimate.epochs import outliers as outliers_of
+from loadeval.data.run import Run
 from loadeval.estimate.gap import mean_of
 from loadeval.estimate.memory import (
     HOUR_NS,
@@ -17,12 +16,13 @@ from loadeval.estimate.memory import (
     Growth,
     bytes_kept,
     growth,
-    memory_left,
+    last_read,
     trend,
 )
 from loadeval.estimate.metrics import padding as padding_of
 from loadeval.estimate.stats import slope, spearman
 from loadeval.estimate.steady import length_of_epochs, passed_over, steady
+from loadeval.estimate.steady import outliers as outliers_of
 from loadeval.findings import (
     DOMINATES,
     FEW,
@@ -40,7 +40,7 @@ from loadeval.findings import (
 from loadeval.findings.cpus import FREE_CPUS
 from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Skip, diagnose, rule
 from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
-from loadeval.inside.step import (
+from loadeval.inside.operators import (
     FEWEST_LOOKS,
     Along,
     along_of,
@@ -349,7 +349,8 @@ def worker_memory(c: Context) -> Finding | None:
     Excluded by growth that levels off, and workers that start anew before it matters.
     """
     because = "a cache or list that the dataset appends to, or lru_cache(None): bound it"
-    kept, workers, available = bytes_kept(c.run), c.loader.workers, memory_left(c.run)
+    kept, workers = bytes_kept(c.run), c.loader.workers
+    available = last_read(c.run, "memory_available_bytes")
     if kept and workers and available is not None and c.gap.real is not None:
         (full, left_ns), length = _full(c, kept, c.gap.real.value), length_of_epochs(c.run) or 1.0
         anew = len({start.epoch for start in c.run.worker_starts}) > 1
@@ -381,7 +382,7 @@ def _growing(c: Context, grown: Growth, who: str, do: Do) -> Finding | None:
 
 def _full(c: Context, batch_bytes: float, batch_ns: float) -> tuple[str, float]:
     """When memory is full, if a batch takes so long and leaves so much in it: in words, and ns."""
-    left = memory_left(c.run)
+    left = last_read(c.run, "memory_available_bytes")
     if left is None or batch_bytes <= 0:
         return "", math.inf
     batches = left / batch_bytes
@@ -499,7 +500,7 @@ def shared_machine(c: Context) -> Finding | None:
 
     Shown by other programs that used half a CPU or more.
     """
-    used = [level for arm in ARMS if (level := c.cpus.others(arm)) is not None]
+    used = [level for level in c.cpus.others.values() if level is not None]
     if not used:
         raise Skip("the machine's CPU time was not read during measured batches")
     if max(used) < MANY_CPUS:

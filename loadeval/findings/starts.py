@@ -7,14 +7,19 @@ from typing import NamedTuple
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
-from loadeval.estimate.epochs import ends_ns, first_waits
-from loadeval.estimate.steady import epoch_lengths, length_of_epochs
+from loadeval.data.run import Run
+from loadeval.estimate.steady import (
+    ends_ns,
+    epoch_lengths,
+    first_waits,
+    length_of_epochs,
+    once_per_run,
+)
 from loadeval.findings import FEW, FEWEST_LOADERS, LARGE, MATTERS, MOSTLY, NOTICED_NS, TWICE
 from loadeval.findings.engine import Context, Do, Finding, Part, Set, Skip, rule
 from loadeval.findings.workers import SIMULATED
-from loadeval.inside.code import THREADS
-from loadeval.inside.stages import first_batches_ns, seen_at
-from loadeval.model.changes import Change
+from loadeval.inside.stages import THREADS, first_batches_ns, seen_at
+from loadeval.model.costs import Change
 from loadeval.words import duration, share, size
 
 STARTS: tuple[Part, ...] = ("epoch starts",)
@@ -60,15 +65,16 @@ class Start(NamedTuple):
         return "workers' first batch" if self.first_ns >= least_ns else None
 
 
-def mean_start(c: Context, *, first: bool = False) -> Start | None:
+@once_per_run
+def mean_start(run: Run, first: bool = False) -> Start | None:
     """The mean of how later epochs start, or how the `first` does; None if none was looked into."""
-    starts, firsts_ns = [], first_batches_ns(c.run)
-    for epoch, times in c.run.stages.by("epoch"):
+    starts, firsts_ns = [], first_batches_ns(run)
+    for epoch, times in run.stages.by("epoch"):
         one = {name: int(times[name][0]) for name in times.names}
         asked_ns, delivered_ns = one["requested_ns"], one["delivered_ns"]
         if (epoch == 0) is not first or one["batch"] or UNKNOWN in (asked_ns, delivered_ns):
             continue
-        workers = [each for each in c.run.worker_starts if each.epoch == epoch]
+        workers = [each for each in run.worker_starts if each.epoch == epoch]
         index_ns = max(one["index_ns"], 0)
         # Workers that live on are asked before the first batch is.
         before_ns = index_ns if not workers and one["worker"] != UNKNOWN else 0
@@ -111,7 +117,7 @@ def late(c: Context, cause: str | None) -> tuple[float, float, Start] | None:
     cost = mean_ns / (mean_ns + rest_ns)
     if c.gap.starts is not None:  # some batches may have been made during that wait
         cost = min(cost, c.gap.share("epoch starts"))
-    start = mean_start(c) or Start(mean_ns)
+    start = mean_start(c.run) or Start(mean_ns)
     return None if cost < MATTERS or start.cause != cause else (mean_ns, cost, start)
 
 
@@ -345,7 +351,7 @@ def slow_first_batch(c: Context) -> Finding | None:
         raise Skip("the length of an epoch is not known")
     if not is_noticed or (len(waits_ns) > 1 and first_ns < TWICE * waits_ns[1:].mean()):
         return None
-    start, do = mean_start(c, first=True), list[Do]()
+    start, do = mean_start(c.run, True), list[Do]()
     if start is not None and start.begun_ns >= MOSTLY * start.wait_ns:
         do = _sending_less(c, first=True)
     because = "or find what else comes first: filling a shuffle buffer, imports in spawned workers"

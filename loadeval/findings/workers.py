@@ -11,8 +11,7 @@ from loadeval.data.run import ARMS
 from loadeval.estimate.stats import Estimate
 from loadeval.findings import FEW, FEWEST_BATCHES, LARGE, MATTERS, MOSTLY, SLOWER_WORKER, TWICE
 from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Set, Skip, rule
-from loadeval.model.changes import Change
-from loadeval.model.costs import in_share
+from loadeval.model.costs import Change, in_share
 from loadeval.model.model import ENOUGH
 from loadeval.words import counted, duration, number, share
 
@@ -55,8 +54,9 @@ def best_prefetch(c: Context) -> Change:
         return Change()
     now = c.model.settings["prefetch_factor"]
     changes = [Change({"prefetch_factor": times * now}) for times in (2, 4, 8, 16)]
-    most = max(c.model.simulate(change).value for change in changes)
-    return next(each for each in changes if c.model.simulate(each).value >= ENOUGH * most)
+    gains = [c.model.simulate(change, in_range=False).value for change in changes]
+    enough = ENOUGH * max(gains)
+    return next(each for each, gain in zip(changes, gains, strict=True) if gain >= enough)
 
 
 def deeper_queue(c: Context) -> list[Set | Do]:

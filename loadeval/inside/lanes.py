@@ -1,4 +1,4 @@
-"""What the loader and training did when, batch by batch: for timelines, and for all of `stages`."""
+"""What the loader and training did when, batch by batch: for timelines."""
 
 from __future__ import annotations
 
@@ -8,40 +8,10 @@ import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Column, Columns
 from loadeval.data.run import Run
+from loadeval.inside.stages import loaded
 
 MOST_BATCHES = 200
 """Batches of a stretch: more are narrower than a pixel, and slow to draw."""
-
-
-def loaded(run: Run) -> Columns:
-    """The batches that the loader was seen to load, of all epochs: `Run.stages` and more columns.
-
-    `fetched_ns` and `collated_ns` are when each was; `ready_ns` when it could be received: pickled,
-    or collated where nothing is pickled; `arrived_ns` when the training process had it, or, if that
-    is unknown, when it was ready; `head_of_line_ns` how long it was waited for while a later one
-    lay ready. Batches of which it is not known when they were asked for, fetched and delivered are
-    left out.
-    """
-    times = run.stages
-    known = (times.requested_ns != UNKNOWN) & (times.delivered_ns != UNKNOWN)
-    times = times.take(known & (times.fetch_start_ns != UNKNOWN))
-    # UNKNOWN is under 0, and before any moment.
-    fetched_ns = times.fetch_start_ns + times.fetch_ns.clip(0)
-    collated_ns = fetched_ns + times.collate_ns.clip(0)
-    ready_ns = np.maximum(times.pickle_start_ns + times.pickle_ns.clip(0), collated_ns)
-    later_ns = np.full(len(times), np.iinfo(np.int64).max)
-    for ahead in range(1, min(max(run.loader.prefetch_depth or 0, 1), len(times) - 1) + 1):
-        is_same = times.epoch[ahead:] == times.epoch[:-ahead]
-        earlier_ns = np.minimum(later_ns[:-ahead], ready_ns[ahead:])
-        later_ns[:-ahead] = np.where(is_same, earlier_ns, later_ns[:-ahead])
-    waited_until_ns = np.clip(ready_ns, times.requested_ns, times.delivered_ns)
-    return times.replace(
-        fetched_ns=fetched_ns,
-        collated_ns=collated_ns,
-        ready_ns=ready_ns,
-        arrived_ns=np.maximum(times.received_ns, ready_ns),
-        head_of_line_ns=(waited_until_ns - np.maximum(times.requested_ns, later_ns)).clip(0),
-    )
 
 
 def spans(batches: Columns) -> dict[str, tuple[Column, Column]]:

@@ -1,4 +1,4 @@
-"""What a recorded loader takes: what a simulation is fed with.
+"""What a recorded loader takes, which a simulation is fed with, and what may be changed of it.
 
 `costs_of` has what each batch takes, in nanoseconds, in the order in which the loader was asked for
 them:
@@ -21,20 +21,22 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Column, Columns, Values
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
-from loadeval.estimate.cpus import Cpus
-from loadeval.inside.code import computing_threads
-from loadeval.inside.lanes import loaded
+from loadeval.estimate.metrics import Cpus
+from loadeval.estimate.steady import once_per_run
 from loadeval.inside.stages import (
     Stages,
+    computing_threads,
     first_batches_ns,
+    loaded,
     looks,
     mean_known,
     slow_rows,
@@ -291,6 +293,7 @@ def settings_of(run: Run, use: Cpus) -> dict[str, Any]:
     }
 
 
+@once_per_run
 def start_ns(run: Run, cpus: float) -> tuple[float, float]:
     """What starting takes of the training process for each worker, and of workers all at once.
 
@@ -338,3 +341,37 @@ def worker_bytes(run: Run) -> float | None:
     known = own[alive > 0] / alive[alive > 0] ** 2
     known = known[np.isfinite(known)].clip(0.0)
     return float(np.median(known)) if len(known) else None
+
+
+# Changes
+
+
+Costs: TypeAlias = Callable[[Columns], Columns] | Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is changed: changes add up with `+`.
+
+    `settings` are those of the loader, `num_workers`, `prefetch_factor`, `in_order`, `batch_size`
+    and `persistent_workers`, the share that is left of what epochs take to start and end, `starts`,
+    and the `cpus` that training and its workers share; these are then used by no others, unless
+    `others_cpus` says how many. `costs` makes other columns of what batches take, see `costs.py`,
+    or tells of parts by their names how many times as fast they become.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    costs: Costs = field(default_factory=dict)
+
+    def __add__(self, other: Change) -> Change:
+        return Change(
+            {**self.settings, **other.settings}, lambda costs: other.applied(self.applied(costs))
+        )
+
+    def applied(self, costs: Columns) -> Columns:
+        """What batches take then."""
+        if callable(self.costs):
+            return self.costs(costs)
+        for name, times in self.costs.items():
+            costs = faster(costs, name, times)
+        return costs

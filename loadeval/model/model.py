@@ -18,16 +18,15 @@ import numpy as np
 from loadeval.data.columns import Columns
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
-from loadeval.estimate.cpus import cpus
 from loadeval.estimate.gap import Gap, throughput
 from loadeval.estimate.gap import gap as gap_of
+from loadeval.estimate.metrics import cpus
 from loadeval.estimate.stats import SIGMAS, Estimate
 from loadeval.estimate.steady import epoch_lengths, length_of_epochs
-from loadeval.inside.code import SLEEPS, blockage
-from loadeval.inside.stages import Stages, mean_known
+from loadeval.inside.stages import SLEEPS, Stages, blockage, mean_known
 from loadeval.inside.stages import stages as stages_of
 from loadeval.model import costs as of
-from loadeval.model.changes import Change
+from loadeval.model.costs import Change
 from loadeval.model.simulate import LEAST_CPU, Simulated, simulate
 
 GROWTH, GROWTH_ERROR = 0.04, 0.04
@@ -116,15 +115,22 @@ class Model:
 
     # What is asked of it
 
-    def simulate(self, change: Change = AS_IT_IS) -> Estimate:
-        """The speed-up of training over whole epochs, with the range in which it is expected."""
+    def simulate(self, change: Change = AS_IT_IS, *, in_range: bool = True) -> Estimate:
+        """The speed-up of training over whole epochs; `in_range` with what is to be expected.
+
+        The range takes several times as long.
+        """
         costs, settings = self._changed(change, self.costs)
         starts_ns, starts_now_ns = self._starts_ns(change), self._starts_ns()
         is_same = _key(costs, settings) == _key(self.costs, self.settings)
         if is_same and self.batches_in(change) == 1 and starts_ns == starts_now_ns:
             return NOTHING_GAINED
-        ends = [self._steady_ns(change, guess) for guess in self.guesses]
+        guesses = self.guesses if in_range else self.guesses[:1]
+        ends = [self._steady_ns(change, guess) for guess in guesses]
         usual_ns = math.sqrt(ends[0][0] * ends[0][1])
+        speedup = self._whole_ns / (usual_ns + starts_ns)
+        if not in_range:
+            return Estimate(speedup)
         low, high = self._real.bounds
         work_ns, real_ns = of.work_of(self.costs), self._real.value
         noise = math.hypot(
@@ -145,7 +151,7 @@ class Model:
         most_ns = max(starts_ns + unsure_ns, self._starts_ns(change, first_counts=True))
         least_ns = max(starts_ns - unsure_ns, min(starts_now_ns, 0.0))
         return Estimate(
-            self._whole_ns / (usual_ns + starts_ns),
+            speedup,
             self._whole_ns / (slowest_ns + most_ns),
             self._whole_ns / max(fastest_ns + least_ns, 1.0),
         )
@@ -173,7 +179,7 @@ class Model:
             return int(now)
         most = math.floor((cpus or now) / max(1 - self.blocked, 0.1))
         speedups = {
-            count: self.simulate(self.with_workers(count)).value
+            count: self.simulate(self.with_workers(count), in_range=False).value
             for count in {0, now, *spread(1, max(most, now + 1))}
         }
         best = max(speedups.values())
@@ -242,7 +248,7 @@ class Model:
 
     @cached_property
     def blockage(self) -> str:
-        """What blocks workers: see `blockage` of inside.code; "" where they are not for long."""
+        """What blocks workers: see inside.stages.blockage; "" where they are not for long."""
         workers = self.settings["num_workers"]
         if self.blocked < BLOCKAGE_MATTERS or not workers:
             return ""
@@ -343,7 +349,7 @@ class Model:
         if guess in self._presents:
             return self._presents[guess]
         measured_ns, costs = self._real.value, self.costs
-        is_read = self._use.others() is not None or self.settings["worker_cpus"] is not None
+        is_read = self._use.others["real"] is not None or self.settings["worker_cpus"] is not None
         if is_read and not self._use.workers_differ:  # one that is bound waits for no other reason
             costs = costs.replace(run_queue_ns=np.zeros(len(costs)))
         costs = of.read_in_turn(costs, measured_ns) if guess.in_turn else costs

@@ -10,8 +10,7 @@ from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.estimate.memory import last_read
 from loadeval.estimate.stats import Estimate
-from loadeval.model.changes import Change
-from loadeval.model.costs import full_name, worker_bytes
+from loadeval.model.costs import Change, full_name, worker_bytes
 from loadeval.model.model import AS_IT_IS, UNLIKE, Model
 from loadeval.words import share, size, times
 

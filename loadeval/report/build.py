@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,13 +16,12 @@ from loadeval.estimate.before_after import (
     BATCHES,
     Difference,
     about_backends,
+    about_two_runs,
     before_after,
     differences,
     took_turns,
     unit_of,
 )
-from loadeval.estimate.cautions import cautions, not_measured
-from loadeval.estimate.epochs import epochs, first_waits, outliers, workers_started
 from loadeval.estimate.gap import Gap, gap, throughput
 from loadeval.estimate.metrics import (
     THREADS,
@@ -33,14 +33,21 @@ from loadeval.estimate.metrics import (
     padding,
 )
 from loadeval.estimate.stats import Estimate
-from loadeval.estimate.steady import steady
-from loadeval.estimate.verdict import Verdict, verdict
+from loadeval.estimate.steady import epochs, first_waits, outliers, steady, workers_started
+from loadeval.estimate.verdict import Verdict, cautions, not_measured, verdict
 from loadeval.findings import MATTERS
 from loadeval.findings.engine import DIAGNOSE, Diagnosis, Do, Finding, diagnose
 from loadeval.inside.lanes import lanes
-from loadeval.inside.operators import Operators, Threads, operators, threads
+from loadeval.inside.operators import (
+    FEWEST_LOOKS,
+    Operators,
+    Threads,
+    looks_at_steps,
+    operators,
+    step_lines,
+    threads,
+)
 from loadeval.inside.stages import Stages, stages, why_no_stages
-from loadeval.inside.step import FEWEST_LOOKS, looks_at_steps, step_lines
 from loadeval.job import Job
 from loadeval.report.blocks import (
     Bars,
@@ -107,14 +114,14 @@ class Result:
 
 def result_of(run: Run, ideal: Run | None = None, **others: Run) -> Result:
     """Everything that a report of a run says; see findings.engine.diagnose."""
-    measured = gap(run, ideal)
+    measured, beside = gap(run, ideal), () if ideal is None else about_two_runs(run, ideal)
     return Result(
         run=run,
         ideal=ideal,
         gap=measured,
         verdict=verdict(measured, run, ideal),
         diagnosis=diagnose(run, ideal, **others),
-        cautions=tuple(cautions(measured, run, ideal)),
+        cautions=(*beside, *cautions(measured, run, ideal)),
         not_measured=tuple(not_measured(measured, run)),
         throughput=throughput(measured),
         unit=BATCHES if measured.samples_per_batch is None else run.header.unit,
@@ -130,14 +137,14 @@ def result_of(run: Run, ideal: Run | None = None, **others: Run) -> Result:
     )
 
 
-def sections(r: Result) -> list[Section]:
-    """The report of a run."""
-    top, *rest = (make(r) for make in SECTIONS)
+def sections(r: Result, *, whole: bool = True) -> list[Section]:
+    """The report of a run, or no more than a screen may have of it."""
+    top, *rest = (make(r) for make in (SCREEN + REST if whole else SCREEN))
     return [top, *(section for section in rest if section.blocks)]
 
 
-def change_sections(before: Result, now: Result) -> list[Section]:
-    """Whether a run is slower than an earlier one, and what changed; then all of the later run."""
+def change_sections(before: Result, now: Result, of_now: Sequence[Section]) -> list[Section]:
+    """Whether a run is slower than an earlier one, what changed, and what is said `of_now`."""
     told = before_after(before.run, now.run)
     rate = f"{told.unit}/s"
     compared = (
@@ -160,7 +167,7 @@ def change_sections(before: Result, now: Result) -> list[Section]:
     then, today = ({each.rule for each in r.diagnosis.findings} for r in (before, now))
     found = {"No longer found": then - today, "Found now": today - then}
     told_now = [f"{label}: {', '.join(sorted(names))}." for label, names in found.items() if names]
-    head, *rest = sections(now)
+    head, *rest = of_now
     return [
         _section(
             told.headline,
@@ -177,7 +184,11 @@ def change_sections(before: Result, now: Result) -> list[Section]:
 
 
 def backends_sections(
-    backends: Mapping[str, Result], failed: Mapping[str, str], unequal: Sequence[str] = ()
+    backends: Mapping[str, Result],
+    failed: Mapping[str, str],
+    unequal: Sequence[str] = (),
+    *,
+    whole: bool = True,
 ) -> list[Section]:
     """Several backends under one training step, the fastest first.
 
@@ -209,7 +220,7 @@ def backends_sections(
     says = f"Throughput in {unit} per second, steady state, with 95% confidence intervals"
     each_backend = [
         replace(section, title=f"{name}: {section.title}")
-        for name, r in ranked.items()
+        for name, r in (ranked.items() if whole else ())
         for make in (inside, operators_and_threads, timeline, system_metrics, settings)
         if (section := make(r)).blocks
     ]
@@ -290,9 +301,9 @@ def memory_bytes(run: Run) -> float | None:
     return sum(most) if most else None
 
 
-def job_sections(job: Job, r: Result) -> list[Section]:
+def job_sections(job: Job, r: Result, of_run: Sequence[Section]) -> list[Section]:
     """The ranks of a job, of whose run `r` tells: who keeps the others waiting comes first."""
-    top, *rest = sections(r)
+    top, *rest = of_run
     if r.gap.ideal is None:
         top = Section(job.headline, priority=1)
     measured = f"{counted(job.steps, 'batch', 'batches')} measured on all {len(job.ranks):,} ranks"
@@ -807,8 +818,11 @@ def settings(r: Result) -> Section:
     return _section("what was measured", Facts(facts))
 
 
-SECTIONS: tuple[Callable[[Result], Section], ...] = (
+Make: TypeAlias = Callable[[Result], Section]
+SCREEN: tuple[Make, ...] = (
     *(headline, batch_time, step_in_short, what_to_do, findings, batches_measured, how_sure),
+)
+REST: tuple[Make, ...] = (
     *(lost, arms, by_epoch, inside, the_step, operators_and_threads, timeline, system_metrics),
     *(nothing_found, settings),
 )

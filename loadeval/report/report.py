@@ -19,8 +19,7 @@ from loadeval.estimate.before_after import (
     about_backends,
     before_after,
     differences,
-    kind_of,
-    names_of,
+    took_turns,
     unit_of,
 )
 from loadeval.job import Job, are_ranks, job_of
@@ -63,25 +62,29 @@ class Report:
     unequal: Sequence[str] = ()
     paths: tuple[Path, ...] = ()
 
-    def sections(self, commands: Sequence[str] = ()) -> list[Section]:
-        """What is said, in the order in which it is read; `commands` are those that say more."""
+    def sections(self, commands: Sequence[str] = (), *, whole: bool = True) -> list[Section]:
+        """What is said, in the order in which it is read; not `whole`, what a screen may have.
+
+        `commands` are those that say more.
+        """
         if self.result is None:
-            made = backends_sections(self.backends, self.failed, self.unequal)
-        elif self.before is not None:
-            made = change_sections(self.before, self.result)
-        elif self.job is not None:
-            made = job_sections(self.job, self.result)
+            made = backends_sections(self.backends, self.failed, self.unequal, whole=whole)
         else:
-            made = sections(self.result)
+            made = sections(self.result, whole=whole)
+            if self.before is not None:
+                made = change_sections(self.before, self.result, made)
+            elif self.job is not None:
+                made = job_sections(self.job, self.result, made)
         if commands:
             on_screen = sum(section.priority is not None for section in made)
             more = Section("", [Text(command, "command") for command in commands], priority=4)
             made.insert(on_screen, more)
         return made
 
-    def _screen(self) -> list[Section]:
-        """The sections that have a place on a screen."""
-        return [section for section in self.sections() if section.priority is not None]
+    def screen(self, commands: Sequence[str] = ()) -> list[Section]:
+        """The sections that have a place on a screen: no others are made."""
+        made = self.sections(commands, whole=False)
+        return [section for section in made if section.priority is not None]
 
     def as_json(self) -> Json:
         """The same as plain data: the keys are the fields of the results."""
@@ -124,7 +127,7 @@ class Report:
         return next((name for name, own in rates.items() if "real" in own), None)
 
     def __str__(self) -> str:
-        return "\n".join(line.plain for line in lines(self._screen()))
+        return "\n".join(line.plain for line in lines(self.screen()))
 
     def plot(self, output: str | Path = "comparison.png") -> Path:
         """Draw it, and return the path of the figure: a PNG, SVG or PDF by its extension.
@@ -134,7 +137,7 @@ class Report:
         from loadeval.report.charts import save  # noqa: PLC0415 - imports matplotlib
 
         # What is said of each of several backends has its own charts.
-        every = self.sections() if self.result else self._screen()
+        every = self.sections() if self.result else self.screen()
         charts: list[Bars | Chart] = []
         notes: list[str] = []
         for section in every:
@@ -182,7 +185,7 @@ def report_of(paths: Sequence[Path], between: Window | None = None) -> Report:
         training(logs_in(path), path, between)[0] if path.is_dir() else cut(read_run(path), between)
         for path in paths
     ]
-    if are_ranks(runs):
+    if len(runs) > 1 and are_ranks(runs):
         job = job_of(runs)
         return Report(result_of(job.run), job=job, paths=tuple(paths))
     ranks = [run.header.environment.get("rank") for run in runs]
@@ -197,13 +200,13 @@ def report_of(paths: Sequence[Path], between: Window | None = None) -> Report:
 def report_of_runs(runs: Sequence[Run]) -> Report:
     """What is said of one run; of a log and a replay; before and after; or of backends.
 
-    Raises UsageError where they are not to be compared.
+    A run that replayed is the ideal of the other. Two runs of one loader in the same mode are
+    before and after, unless they took turns in one comparison. Raises UsageError where they are not
+    to be compared.
     """
-    kind = kind_of(runs)
-    if kind == "real and ideal":
+    are_two, modes = len(runs) == 2, {run.header.mode for run in runs}  # noqa: PLR2004 - it says so
+    if are_two and "replay" in modes:
         return Report(result_of(*runs))
-    if kind == "before and after":
-        return Report(result_of(runs[1]), before=result_of(runs[0]))
     for run in runs:
         if run.header.mode == "replay":
             raise UsageError(
@@ -211,9 +214,15 @@ def report_of_runs(runs: Sequence[Run]) -> Report:
                 "nothing of its loader's throughput; give the run with mode='log' too, and no "
                 "other: loadeval compare REAL IDEAL"
             )
-    if kind == "one run":
+    if len(runs) == 1:
         return Report(result_of(runs[0]))
-    named = dict(zip(names_of(runs), runs, strict=True))
+    same_loader = len({run.loader.backend for run in runs}) == len(modes) == 1
+    if are_two and same_loader and not took_turns(runs):
+        return Report(result_of(runs[1]), before=result_of(runs[0]))
+    names = [run.header.name for run in runs]
+    if len(set(names)) < len(names):
+        names = [str(run.path) for run in runs]
+    named = dict(zip(names, runs, strict=True))
     failed = {
         name: event.message
         for name, run in named.items()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from loadeval.data.columns import Columns
-from loadeval.model.changes import Change
+from loadeval.model.costs import Change
 from loadeval.model.model import NOTHING_GAINED, Model
 from loadeval.model.whatif import WhatIf, predicted
 from loadeval.report.blocks import Cell, Chart, Number, Section, Table, Text

@@ -14,7 +14,7 @@ from nvidia.dali.plugin.pytorch import (
 )
 
 from loadeval import LoaderEvaluator
-from loadeval.estimate.epochs import first_waits
+from loadeval.estimate.steady import first_waits
 from tests.adapters.loaders import adapter_of, contract, describe
 from tests.dali_loaders import GoesOnContract, iterator, numbered, numbers, sourced, trained
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import runner
+from tests.cli.commands import COMMAND, runner
 from tests.runs.measured import record
 
 READING = ["compare", "report", "whatif", "export", "watch"]
@@ -40,6 +40,13 @@ def test_what_cannot_be_read_exits_with_1(command: str, tmp_path: Path) -> None:
         assert "\x1b" not in err
         assert err.count("\n") == 1
     assert not list(tmp_path.glob("*.html"))
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        words = [COMMAND, "compare", record(tmp_path / "run.jsonl")]
+        done = subprocess.run(words, check=False, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "Error: No space left on device\n")
 
 
 @pytest.mark.parametrize("command", ["diagnose", "run", "tune"])

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from loadeval.core.recorder import Span
 from loadeval.core.rounds import LONGEST_BLOCK_NS, PAIRS, WARMUP_NS, PlannedBlock, Schedule
-from loadeval.data.blocks import (
+from loadeval.data.lines import Arm
+from loadeval.data.run import (
     SHORTEST_WARMUP,
     SMALLEST_BLOCK,
     batches_for,
@@ -20,7 +21,6 @@ from loadeval.data.blocks import (
     head_for,
     with_instruments,
 )
-from loadeval.data.lines import Arm
 
 Pair = dict[Arm, PlannedBlock]
 

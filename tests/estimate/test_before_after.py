@@ -1,33 +1,18 @@
-"""Several runs: what they are, and whether the later of two is slower."""
+"""Several runs beside each other, and whether the later of two is slower."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from loadeval.data.run import Run
-from loadeval.estimate.before_after import BeforeAfter, before_after, differences, kind_of, unit_of
+from loadeval.estimate.before_after import BeforeAfter, before_after, differences, unit_of
 from tests.builder import alternating, logged, run_of, steps
 
-LOG, REPLAY = logged([5.0] * 60), logged([0.0] * 60, mode="replay")
+LOG = logged([5.0] * 60)
 OTHER = logged([5.0] * 60, backend="spdl.pipeline.Pipeline")
-IN_TURNS = [alternating(settings={"comparison": "c"}), alternating(settings={"comparison": "c"})]
-
-
-@pytest.mark.parametrize(
-    ("runs", "kind"),
-    [
-        ([LOG, REPLAY], "real and ideal"),
-        ([LOG, logged([4.0] * 60)], "before and after"),
-        ([LOG, OTHER], "backends"),
-        (IN_TURNS, "backends"),
-    ],
-)
-def test_what_several_runs_are(runs: Sequence[Run], kind: str) -> None:
-    assert kind_of(runs) == kind
 
 
 def noisy(wait: float, step: float = 10.0, seed: int = 0, **known: Any) -> Run:

@@ -10,7 +10,7 @@ import pytest
 from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.lines import EpochEnd
 from loadeval.data.run import STAGES, Run
-from loadeval.estimate.epochs import epochs, first_waits, outliers, workers_started
+from loadeval.estimate.steady import epochs, first_waits, outliers, workers_started
 from tests.builder import MS, alternating, logged, run_of, steps
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from loadeval.data.lines import Prefetch, Window
 from loadeval.data.run import Run
-from loadeval.estimate.cautions import cautions
+from loadeval.estimate.before_after import about_two_runs
 from loadeval.estimate.gap import gap
-from loadeval.estimate.verdict import Verdict, gate_of, verdict
+from loadeval.estimate.verdict import Verdict, cautions, gate_of, verdict
 from tests.builder import MS, alternating, logged, run_of, steps
 
 
@@ -106,7 +106,7 @@ def test_stalls_that_were_measured_three_times_are_estimated() -> None:
 def test_two_runs_are_cautioned_about() -> None:
     real = logged([5.0] * 60, environment={"host": "a"}, batch_size=4)
     ideal = logged([0.0] * 60, mode="replay", environment={"host": "b"}, batch_size=8, unit="texts")
-    assert cautioned(real, ideal) == [
+    assert [*about_two_runs(real, ideal)] == [
         "The two runs differ: batch size 4 (real), 8 (ideal).",
         "The two runs differ: host a (real), b (ideal).",
         "Samples are not known in both runs: batches are compared as if equally large.",

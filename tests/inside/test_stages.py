@@ -333,7 +333,7 @@ def test_of_one_batch_nothing_is_charged() -> None:
     """Its request is an epoch's start; its work is told."""
     result = inside(looked_into(one_worker(1)))
     assert (result.batches, result.total_ns, result.fetch_ns) == (0, 0, 8 * MS)
-    assert result.charged_share("fetch") is None
+    assert result.share(0.0) is None
 
 
 LOOK = 'to look inside, measure with stages=True or mode="alternate"'

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from loadeval.estimate.cpus import cpus as cpus_of
+from loadeval.estimate.metrics import cpus as cpus_of
 from tests.launch.conftest import Launch
 
 PROGRAM = """

@@ -14,8 +14,7 @@ from loadeval import read_run
 from loadeval.data.columns import Columns
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
-from loadeval.model.changes import Change
-from loadeval.model.costs import start_ns
+from loadeval.model.costs import Change, start_ns
 from loadeval.model.model import Model
 from loadeval.model.whatif import whatif
 from tests.builder import MS, cores_read

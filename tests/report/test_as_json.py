@@ -14,7 +14,7 @@ import pytest
 from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.lines import EpochEnd
 from loadeval.estimate.stats import Estimate
-from loadeval.model.changes import Change
+from loadeval.model.costs import Change
 from loadeval.report.as_json import as_json
 from tests.builder import run_of, steps
 
