@@ -13,14 +13,14 @@ Values = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice
 """Which rows: a mask, their numbers, or a slice."""
 UNKNOWN = -1
-"""It stands for "not known" in a column of integers; in one of floats NaN does."""
+"""What is not known, in a column of integers; in one of floats that is NaN."""
 
 
 class Columns:
     """A table: NumPy arrays of equal length, by name. `table.wait_ns` is `table["wait_ns"]`.
 
-    Nothing in it can be changed: what alters a table makes another one, which shares the arrays
-    that stay.
+    It cannot be written to: `replace` and the others make another table, which shares the arrays
+    that stay the same.
     """
 
     __slots__ = ("_arrays",)
@@ -75,7 +75,7 @@ class Columns:
         return [(value, self.take(each)) for value, each in zip(values.tolist(), rows, strict=True)]
 
     def replace(self, **columns: npt.ArrayLike) -> Columns:
-        """The same with other, or more, columns."""
+        """This table with these columns in place of its own, or beside them."""
         return Columns({**self._arrays, **columns})
 
     @classmethod
@@ -116,11 +116,14 @@ def column_of(values: Sequence[int | None]) -> Column:
     return np.array([UNKNOWN if value is None else value for value in values], dtype=np.int64)
 
 
-def listed(column: npt.NDArray[Any]) -> list[Any] | None:
+def listed(column: Column) -> list[Any] | None:
     """The column as a list, None for what is not known; None for one that is unknown throughout."""
-    is_float = column.dtype.kind == "f"
-    known = np.isfinite(column) if is_float else column != UNKNOWN
-    if len(known) and not is_float and not known.any():
+    if len(column) and (column == UNKNOWN).all():
         return None
-    values = zip(column.tolist(), known.tolist(), strict=True)
-    return [value if is_known else None for value, is_known in values]
+    return [None if value == UNKNOWN else value for value in column.tolist()]
+
+
+def mean_known(column: Column) -> float | None:
+    """The mean of what is known; None where nothing is."""
+    known = column[column != UNKNOWN]
+    return float(known.mean()) if len(known) else None

@@ -12,10 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from msgspec import Meta
 
-from loadeval.data.columns import listed
 from loadeval.errors import RunLogError
 
 Mode = Literal["log", "replay", "alternate"]
@@ -45,7 +43,7 @@ Values: TypeAlias = "list[Value | None]"
 
 
 class _Line(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
-    """A line; fields that it does not know are of another version, and ignored."""
+    """A line. Fields that are not known here are another version's, and ignored."""
 
     MOMENTS: ClassVar[tuple[str, ...]] = ()  # fields that are times since the run's start
     COLUMNS: ClassVar[tuple[str, ...]] = ()  # columns: as long as the first, or None
@@ -308,19 +306,6 @@ class StageTimes(_Line, frozen=True, tag="stages"):
     transform_calls: dict[str, Values] = {}
     elements_before: dict[str, Values] = {}
     elements_after: dict[str, Values] = {}
-
-    @classmethod
-    def of(
-        cls, epoch: int, **columns: npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]]
-    ) -> StageTimes:
-        """The line of these arrays, `batch` among them; UNKNOWN and NaN are not known."""
-        content: dict[str, Any] = {
-            name: {key: listed(values) for key, values in column.items()}
-            if isinstance(column, Mapping)
-            else listed(column)
-            for name, column in columns.items()
-        }
-        return cls(epoch, **content)
 
 
 StageTimes.COLUMNS = tuple(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.columns import UNKNOWN, Columns, mean_known
 from loadeval.data.run import ARMS, SECOND_NS, Run
 from loadeval.errors import UsageError
 from loadeval.estimate.stats import Estimate, Tables, jackknife
@@ -31,7 +31,6 @@ from loadeval.words import whole_share
 
 FEWEST_TIMES, FEWEST_PAIRS = 8, 2
 """Fewer batches of an arm, or pairs, have no interval. The second pair has its arms reversed."""
-TIMED = ("wait_ns", "step_ns", "samples")
 NEVER_NEGATIVE = ("real", "ideal", "whole", "speedup", "steady_speedup")
 
 
@@ -88,9 +87,12 @@ class Gap:
 
     def parts(self) -> list[tuple[str, Estimate]]:
         """What the time lost consists of."""
-        parts = (self.waiting, self.contention, self.starts)
-        named = zip(("waiting", "contention", "epoch starts"), parts, strict=True)
-        return [(name, part) for name, part in named if part is not None]
+        parts = {
+            "waiting": self.waiting,
+            "contention": self.contention,
+            "epoch starts": self.starts,
+        }
+        return [(name, part) for name, part in parts.items() if part is not None]
 
     def share(self, name: str) -> float:
         """The share of the time, over whole epochs, that a part of it takes, or all that is lost.
@@ -158,8 +160,6 @@ def gap(run: Run, ideal: Run | None = None) -> Gap:
     required = None
     if loads_ahead and speedup and ideal_time and alone and alone.value:
         required = alone / ideal_time
-    idle_ns = run.steps.gpu_idle_ns[steady(run, "real")]
-    idle_ns = idle_ns[idle_ns != UNKNOWN]
     return Gap(
         **known,
         loader_only=alone,
@@ -170,7 +170,7 @@ def gap(run: Run, ideal: Run | None = None) -> Gap:
         ideal_batches=counts["ideal"],
         samples_per_batch=size,
         epochs=0 if starts is None else len(starts),
-        gpu_idle=float(idle_ns.mean()) if len(idle_ns) else None,
+        gpu_idle=mean_known(run.steps.gpu_idle_ns[steady(run, "real")]),
     )
 
 
@@ -224,7 +224,7 @@ def arms_of(run: Run) -> dict[str, Columns]:
     for arm in {"log": ARMS[:1], "replay": ARMS[1:]}.get(run.header.mode, ARMS):
         rows = steady(run, arm) & (by_device if by_device.any() else True)
         if rows.any():
-            columns = {name: steps[name][rows] for name in TIMED}
+            columns = {name: steps[name][rows] for name in ("wait_ns", "step_ns", "samples")}
             columns["block"] = np.searchsorted(pairs, steps.pair[rows])
             columns["batches"] = np.ones(len(columns["block"]))
             if alternates:

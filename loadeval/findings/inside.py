@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
+from loadeval.data.columns import mean_known
 from loadeval.estimate.memory import copies, last_read
 from loadeval.estimate.steady import length_of_epochs
 from loadeval.findings import (
@@ -30,7 +31,6 @@ from loadeval.inside.stages import (
     LibraryCall,
     TransformTime,
     asks_by_pipe,
-    mean_known,
 )
 from loadeval.model.costs import TINY, Change, in_share, work_of
 from loadeval.words import duration, number, share, size

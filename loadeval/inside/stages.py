@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Column, Columns
+from loadeval.data.columns import UNKNOWN, Column, Columns, mean_known
 from loadeval.data.lines import CodeSamples
 from loadeval.data.run import Run, keys_of
 from loadeval.estimate.steady import Mask, once_per_run, warmup_of
@@ -592,12 +592,6 @@ def _workers(batches: Columns) -> tuple[WorkerTime, ...]:
         mean_ns, typical_ns = float(work_ns.mean()), float(np.median(work_ns))
         times.append(WorkerTime(number, len(own), mean_ns, typical_ns))
     return tuple(times)
-
-
-def mean_known(column: Column) -> float | None:
-    """The mean of what is known; None where nothing is."""
-    known = column[column != UNKNOWN]
-    return float(known.mean()) if len(known) else None
 
 
 # What blocks workers

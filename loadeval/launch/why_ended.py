@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from loadeval.data.columns import Columns
+from loadeval.data.columns import Columns, mean_known
 from loadeval.data.run import Run
-from loadeval.inside.stages import mean_known
 from loadeval.launch.ended import NO_FILES, SHARED_MEMORY
 from loadeval.launch.loadeval_inject import ERROR_MARK
 from loadeval.probes.limits import counts, memory_limit

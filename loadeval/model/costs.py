@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Column, Columns, Values
+from loadeval.data.columns import UNKNOWN, Column, Columns, Values, mean_known
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.estimate.metrics import Cpus
@@ -38,7 +38,6 @@ from loadeval.inside.stages import (
     first_batches_ns,
     loaded,
     looks,
-    mean_known,
     slow_rows,
     split_of,
     typical_sample_ns,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from loadeval.data.columns import Columns
+from loadeval.data.columns import Columns, mean_known
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.estimate.gap import Gap, throughput
@@ -23,7 +23,7 @@ from loadeval.estimate.gap import gap as gap_of
 from loadeval.estimate.metrics import cpus
 from loadeval.estimate.stats import SIGMAS, Estimate
 from loadeval.estimate.steady import epoch_lengths, length_of_epochs
-from loadeval.inside.stages import SLEEPS, Stages, blockage, mean_known
+from loadeval.inside.stages import SLEEPS, Stages, blockage
 from loadeval.inside.stages import stages as stages_of
 from loadeval.model import costs as of
 from loadeval.model.costs import Change

@@ -51,7 +51,7 @@ def write_run(run: Run, path: Path) -> Path:
     """The run log of `run`: its batches, what was read beside them, and how its epochs ended."""
     lines: list[Line] = [*blocks_of(run.steps)]
     for key, table in run.readings.items():
-        values = {name: listed(table[name]) for name in table.names if name != "time_ns"}
+        values = {name: table[name].tolist() for name in table.names if name != "time_ns"}
         lines.append(Readings(*key, table.time_ns.tolist(), values))
     return write_log(path, run.header, *lines, *run.ends, RunEnd(len(run.steps)))
 
