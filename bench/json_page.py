@@ -34,7 +34,7 @@ from loadeval.doctor import Check, Machine
 from loadeval.estimate.before_after import BeforeAfter, Difference
 from loadeval.estimate.stats import Estimate
 from loadeval.estimate.steady import epochs, outliers
-from loadeval.inside.operators import step_lines
+from loadeval.inside.code import step_lines
 from loadeval.job import Job
 from loadeval.model.whatif import WhatIf
 from loadeval.probes.gpu import GPUProbe

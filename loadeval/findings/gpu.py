@@ -9,7 +9,7 @@ from loadeval.data.run import SECOND_NS
 from loadeval.estimate.metrics import quantities
 from loadeval.findings import GPU_BUSY_PERCENT, MATTERS, MOSTLY, TRIFLE
 from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
-from loadeval.inside.operators import step_lines
+from loadeval.inside.code import step_lines
 from loadeval.model.costs import Change
 from loadeval.words import duration, share, size
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from loadeval.findings import DOMINATES, MUCH_READ, READ_BYTES_PER_NS
-from loadeval.inside.stages import CodeLine, LibraryCall, Stages
+from loadeval.inside.code import CodeLine, LibraryCall
+from loadeval.inside.stages import Stages
 
 
 class Remedy(NamedTuple):

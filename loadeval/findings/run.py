@@ -40,7 +40,7 @@ from loadeval.findings import (
 from loadeval.findings.cpus import FREE_CPUS
 from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Skip, diagnose, rule
 from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
-from loadeval.inside.operators import (
+from loadeval.inside.code import (
     FEWEST_LOOKS,
     Along,
     along_of,

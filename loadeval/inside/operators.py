@@ -1,4 +1,4 @@
-"""Who is busy beside training: operators of a pipeline, threads; and the lines of a step.
+"""Who is busy beside training: the operators of a pipeline, and threads.
 
 A stage of SPDL's is the bottleneck if it works all the time. While nobody takes batches, as in the
 ideal blocks of an alternating run, the pipeline soon rests, for its last queue is full. This time
@@ -7,22 +7,16 @@ does not count.
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
 
 import numpy as np
 
-from loadeval.data.columns import Column, Columns
 from loadeval.data.lines import Arm, OperatorTimes
 from loadeval.data.run import ARMS, Run
 from loadeval.estimate.metrics import THREADS, ByArm, quantities, served
-from loadeval.estimate.stats import SIGMAS, Estimate
-from loadeval.estimate.steady import Mask, closed_steps, once_per_run
-from loadeval.inside.stages import CALLS
+from loadeval.estimate.steady import once_per_run
 
 BUSY = 0.8
 """An operator limits the others if it does at least this share of what it can do at once."""
@@ -177,70 +171,3 @@ def _lock_wait(run: Run, arm: Arm) -> LockWait | None:
     is_of_arm = until(table.time_ns) - until(table.time_ns - tried_ns) >= tried_ns
     wait_ns = table.lock_wait_ns[is_of_arm]
     return LockWait(len(wait_ns), float(wait_ns.mean())) if len(wait_ns) else None
-
-
-# The lines of a step
-
-
-Along = Literal["run", "epoch"]
-FEWEST_LOOKS = 20
-"""Fewer say little of a line's share: a tenth of them may be a third of it, or none."""
-
-
-def along_of(run: Run, along: Along) -> Column:
-    """Where each step is along the run, in nanoseconds, or along its epoch, in batches."""
-    steps = run.steps
-    return steps.batch if along == "epoch" else steps.request_ns + steps.wait_ns
-
-
-@once_per_run
-def looks_at_steps(run: Run) -> Columns:
-    """Each look at the training thread in a step that is known: the row of the `step`.
-
-    `place` is `FOLDER/FILE:LINE FUNCTION`, `call` the function that this line calls, or "", and
-    `calling` is `FUNCTION > CALL`.
-    """
-    begun_ns, closed, rows = along_of(run, "run"), closed_steps(run), []
-    for each in run.code:
-        step = int(np.searchsorted(begun_ns, each.time_ns or 0, side="right")) - 1
-        if each.stage == "step" and step >= 0 and closed[step]:
-            place, _, call = next(iter({**each.calls, **each.running}), "").partition(CALLS)
-            function = place.partition(" ")[2]
-            calling = f"{function}{CALLS}{call}" if call else function
-            rows.append((step, place, call, function, calling))
-    return Columns.of_rows(("step", "place", "call", "function", "calling"), rows)
-
-
-def first_and_last_ns(run: Run, own: Mask, along: Along = "run") -> tuple[Estimate, Estimate]:
-    """How long a step is in lines that these looks found, in the first third of all and the last.
-
-    It is their share of the looks in that third, with what chance makes of it, of the mean step.
-    """
-    places = along_of(run, along)
-    at, closed = places[looks_at_steps(run).step], closed_steps(run)
-    times_ns = []
-    for third in np.array_split(np.argsort(at, kind="stable"), 3)[::2]:
-        is_there = (at[third].min() <= places) & (places <= at[third].max()) & closed
-        step_ns, looks = float(run.steps.step_ns[is_there].mean()), len(third)
-        part, likely = float(own[third].mean()), (own[third].sum() + 1) / (looks + 2)
-        error = SIGMAS * math.sqrt(likely * (1 - likely) / looks)
-        times_ns.append(Estimate(part, max(part - error, 0), min(part + error, 1)) * step_ns)
-    return times_ns[0], times_ns[1]
-
-
-@once_per_run
-def step_lines(run: Run) -> Columns:
-    """The lines of a step, a row each, the longest first.
-
-    `place` and `call` are as in looks, the call that is seen most; `share` is the line's part of
-    all steps, and `first_ns` and `last_ns` are its time of a step in the first and in the last
-    third of the looks along the run. No rows where there are too few looks.
-    """
-    looks, rows = looks_at_steps(run), []
-    places = Counter(looks.place.tolist()).most_common() if len(looks) >= FEWEST_LOOKS else []
-    for place, count in places:
-        own = looks.place == place
-        ((call, _),) = Counter(looks.call[own].tolist()).most_common(1)
-        times_ns = (each.value for each in first_and_last_ns(run, own))
-        rows.append((place, call, count / len(looks), *times_ns))
-    return Columns.of_rows(("place", "call", "share", "first_ns", "last_ns"), rows)

@@ -7,18 +7,15 @@ no later wait. Without workers the training process does it all, and pickles not
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Column, Columns, mean_known
-from loadeval.data.lines import CodeSamples
 from loadeval.data.run import Run, keys_of
 from loadeval.estimate.steady import Mask, once_per_run, warmup_of
+from loadeval.inside.code import CodeLine, LibraryCall, code_lines, library_calls, looks
 
 Stage = Literal["indices", "fetch", "collate", "pickle", "receive", "pin"]
 STAGES: dict[Stage, str] = {
@@ -43,8 +40,6 @@ OWN_CODE = (".__call__", ".forward")
 """So end the names of transforms that call other transforms: that is their own code."""
 LEAST_OWN_CODE = 0.05
 """Own code that takes a smaller share of fetching and collating only calls transforms."""
-CALLS = " > "
-"""Stands between a line of code and what it calls, or is blocked in."""
 OF_A_BATCH = ("pickled_bytes", "read_bytes", "disk_bytes", "other_cpu_ns")
 OF_A_SAMPLE = ("connections", "requests")
 LOOK_INSIDE = 'to look inside, measure with stages=True or mode="alternate"'
@@ -95,49 +90,6 @@ class TransformSizes:
     name: str
     before: float
     after: float
-
-
-@dataclass(frozen=True, slots=True)
-class CodeLine:
-    """A function that workers were often seen in: its share of fetching and collating.
-
-    `place` is its line that they were seen in most, `data.py:31 __getitem__`, and `leaf` the
-    function of a library that it mostly called, or "". `blocked_share` is the part of `share` in
-    which it was blocked, and `blocked_in` where, as the kernel names it; "" if unknown.
-    """
-
-    place: str
-    leaf: str
-    share: float
-    blocked_share: float
-    blocked_in: str
-
-    @property
-    def function(self) -> str:
-        """The function alone."""
-        return self.place.partition(" ")[2]
-
-    @property
-    def name(self) -> str:
-        """`place`, and behind it `leaf` where there is one."""
-        return f"{self.place}{CALLS}{self.leaf}" if self.leaf else self.place
-
-
-@dataclass(frozen=True, slots=True)
-class LibraryCall:
-    """A function of a library that workers were in: its share of fetching and collating.
-
-    `function` has its module, `json.loads`; `place` is the line of the program that calls it most.
-    """
-
-    function: str
-    place: str
-    share: float
-
-    @property
-    def name(self) -> str:
-        """The line, and behind it the function."""
-        return f"{self.place}{CALLS}{self.function}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,8 +261,8 @@ def stages(run: Run) -> Stages | None:
             for name, sizes in run.sizes.items()
             if not name.partition(" (")[0].endswith(OWN_CODE)
         ),
-        code=_code(seen),
-        calls=_calls(seen),
+        code=code_lines(seen),
+        calls=library_calls(seen),
         slow_samples=_slow_samples(run, work, sample_ns),
         workers=_workers(work),
         fetch_ns=fetch_ns,
@@ -434,39 +386,6 @@ def _transforms(
     return tuple(shown), tuple(callers)
 
 
-Looks = list[tuple[str, str, str, float]]
-"""Each look at a worker: running, blocked or in calls; at which line, in what of it; its share."""
-
-
-def looks(run: Run, fetch_ns: float, collate_ns: float) -> Looks:
-    """The looks at workers while they loaded, which took them so long.
-
-    Clocks tell how long each stage takes. Looks alone do not: a thread that gives up Python's lock
-    is seen more often than one that keeps it. All looks count the same where stages are not known.
-    """
-    took_ns = {"fetch": fetch_ns, "collate": collate_ns}
-    code = [each for each in run.code if each.stage in (None, *took_ns)]
-    # Where each batch is a worker's first of an epoch, its lines are those of any batch.
-    return _looks(code or [each for each in run.code if each.stage == "start"], took_ns)
-
-
-def _looks(code: Sequence[CodeSamples], took_ns: Mapping[str, float]) -> Looks:
-    counts, total_ns = Counter[str | None](), sum(took_ns.values())
-    for samples in code:
-        counts[samples.stage] += sum((*samples.running.values(), *samples.blocked.values()))
-    total, seen = max(counts.total(), 1), Looks()
-    for samples in code:
-        stage_ns, of_stage = took_ns.get(samples.stage or ""), counts[samples.stage]
-        each = 1 / total
-        if stage_ns is not None and of_stage and total_ns:
-            each = stage_ns / total_ns / of_stage
-        for kind in ("running", "blocked", "calls"):
-            for spot, count in getattr(samples, kind).items():
-                place, _, more = spot.partition(CALLS)
-                seen.append((kind, place, more, count * each))
-    return seen
-
-
 def first_batches_ns(run: Run) -> dict[tuple[int, int], float]:
     """How much longer a worker takes for its first batch of an epoch than for others, in ns.
 
@@ -492,56 +411,6 @@ def first_batches_ns(run: Run) -> dict[tuple[int, int], float]:
             longer_ns = max(began_ns + took_ns - could_ns - usual_ns, 0.0)
             firsts_ns.setdefault((epoch, worker), longer_ns)
     return firsts_ns
-
-
-def seen_at(run: Run, stage: Literal["start", "end"]) -> tuple[CodeLine | None, LibraryCall | None]:
-    """Where workers were seen most as epochs start, or end, and what they called; None is not."""
-    seen = _looks([each for each in run.code if each.stage == stage], {})
-    return next(iter(_code(seen)), None), next(iter(_calls(seen)), None)
-
-
-Tally = defaultdict[str, float]
-
-
-def _code(seen: Looks) -> tuple[CodeLine, ...]:
-    """The functions that workers were seen in, the most frequent first."""
-    functions = defaultdict[tuple[str, str], defaultdict[str, Tally]](
-        lambda: defaultdict(lambda: Tally(float))
-    )
-    for kind, place, more, share in seen:
-        if kind != "calls":
-            where, _, function = place.partition(" ")
-            tallies = functions[where.rpartition(":")[0], function]
-            tallies["lines"][place] += share
-            tallies[kind][more] += share
-    code = [
-        CodeLine(
-            place=_most_common(tallies["lines"]),
-            leaf=_most_common(tallies["running"]),
-            share=sum(tallies["lines"].values()),
-            blocked_share=sum(tallies["blocked"].values(), 0.0),
-            blocked_in=_most_common(tallies["blocked"]),
-        )
-        for tallies in functions.values()
-    ]
-    return tuple(sorted(code, key=lambda line: -line.share))
-
-
-def _calls(seen: Looks) -> tuple[LibraryCall, ...]:
-    """The functions that the program's lines called, the most frequent first."""
-    functions = defaultdict[str, Tally](lambda: Tally(float))
-    for kind, place, function, share in seen:
-        if kind == "calls":
-            functions[function][place] += share
-    calls = [
-        LibraryCall(function, _most_common(places), sum(places.values()))
-        for function, places in functions.items()
-    ]
-    return tuple(sorted(calls, key=lambda call: -call.share))
-
-
-def _most_common(shares: Tally) -> str:
-    return max(shares, key=shares.__getitem__, default="")
 
 
 def _slow_samples(run: Run, batches: Columns, typical_ns: float | None) -> tuple[SlowSample, ...]:
@@ -592,84 +461,3 @@ def _workers(batches: Columns) -> tuple[WorkerTime, ...]:
         mean_ns, typical_ns = float(work_ns.mean()), float(np.median(work_ns))
         times.append(WorkerTime(number, len(own), mean_ns, typical_ns))
     return tuple(times)
-
-
-# What blocks workers
-
-
-FROM_DISK = 0.3
-"""The disk blocks workers if at least this share of the bytes is read from it."""
-LEAST_FROM_DISK = 16_384
-"""The least bytes of a batch from the disk: less may be Python's own files."""
-FUTEX, SLEEPS = "futex", "nanosleep"
-LOCKS = (FUTEX, "flock", "locks_", "do_lock_file", "fcntl_setlk", "sem_", "semaphore")
-DISKS = ("folio_wait", "io_schedule", "bit_wait_io", "wait_on_page", "filemap", "blk", "dio_")
-"""How Linux names the places where a process waits for a lock, or for a disk."""
-ONE_AT_A_TIME = 0.35
-"""If one worker works at a time, all work differs from the loader's time by at most this share."""
-PIPE = re.compile(r"(Connection|BaseProxy|_ForkingPickler)\.")
-"""Functions of multiprocessing's that ask another process, such as a Manager's."""
-THREADS = re.compile(r"(concurrent\.futures|queue|threading|multiprocessing\.pool|fsspec)\..+")
-"""Functions in which a thread waits for others of its own process, by their full names."""
-MOSTLY = 0.5
-"""A worker waits for its own threads where it is seen in these, or they compute, for so long."""
-
-
-def blockage(
-    stages: Stages, workers: int, blocked: float
-) -> Literal["lock", "disk", "server", "other"]:
-    """What blocks `workers` that are blocked for a share of fetching and collating.
-
-    A server is one process that all of them ask by a pipe of multiprocessing. Other is storage, the
-    network, another process, or threads of their own.
-    """
-    line = stages.blocked_line
-    blocked_in = "" if line is None else line.blocked_in
-    read, from_disk = stages.read_bytes, stages.disk_bytes
-    is_read = read and from_disk and from_disk >= max(FROM_DISK * read, LEAST_FROM_DISK)
-    if blocked_in.startswith(DISKS) or is_read:
-        return "disk"
-    if FUTEX in blocked_in and (workers <= 1 or awaits_threads(stages)):
-        return "other"
-    if blocked_in.startswith(LOCKS):
-        return "lock"
-    if line is not None and asks_by_pipe(stages, line):
-        return "server"
-    # SQLite, for one, sleeps and tries again while another has its lock. Then what workers do
-    # meanwhile adds up to the loader's time.
-    active_ns = (1 - blocked) * (stages.fetch_ns + stages.collate_ns)
-    is_serial = abs(active_ns - stages.total_ns) <= ONE_AT_A_TIME * stages.total_ns
-    return "lock" if blocked_in.endswith(SLEEPS) and workers > 1 and is_serial else "other"
-
-
-def asks_by_pipe(stages: Stages, line: CodeLine) -> bool:
-    """Whether a line asks another process by a pipe; not by one that the program itself reads.
-
-    Each worker may have that with a process of its own.
-    """
-    called = {call.function for call in stages.calls if call.place == line.place}
-    own = any(function.startswith("multiprocessing.connection.") for function in called)
-    return not own and PIPE.match(line.leaf) is not None
-
-
-def awaits_threads(stages: Stages) -> bool:
-    """Whether a worker that is blocked by a futex waits for threads of its own process.
-
-    No other worker can hold these up. The functions that it waits in say so, or the threads compute
-    meanwhile.
-    """
-    blocked = sum(line.blocked_share for line in stages.code)
-    awaited = sum(call.share for call in stages.calls if THREADS.fullmatch(call.function))
-    return awaited >= MOSTLY * blocked or computing_threads(stages) > 0
-
-
-def computing_threads(stages: Stages) -> float:
-    """The share of the time blocked by a futex in which other threads of a worker compute.
-
-    0 where that is so little that it may be for something else.
-    """
-    line, blocked_ns = stages.blocked_line, stages.blocked_ns or 0.0
-    if line is None or FUTEX not in line.blocked_in or not blocked_ns:
-        return 0.0
-    share = min((stages.other_cpu_ns or 0.0) / blocked_ns, 1.0)
-    return share if share >= MOSTLY else 0.0

@@ -37,16 +37,9 @@ from loadeval.estimate.steady import epochs, first_waits, outliers, steady, work
 from loadeval.estimate.verdict import Verdict, cautions, not_measured, verdict
 from loadeval.findings import MATTERS
 from loadeval.findings.engine import DIAGNOSE, Diagnosis, Do, Finding, diagnose
+from loadeval.inside.code import FEWEST_LOOKS, looks_at_steps, step_lines
 from loadeval.inside.lanes import lanes
-from loadeval.inside.operators import (
-    FEWEST_LOOKS,
-    Operators,
-    Threads,
-    looks_at_steps,
-    operators,
-    step_lines,
-    threads,
-)
+from loadeval.inside.operators import Operators, Threads, operators, threads
 from loadeval.inside.stages import Stages, stages, why_no_stages
 from loadeval.job import Job
 from loadeval.report.blocks import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loadeval.findings.remedies import remedy_for, slow_format
-from tests.inside.test_code import LINE, seen
+from tests.inside.test_blockage import LINE, seen
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 from loadeval.data.columns import Columns
 from loadeval.data.lines import CodeSamples, Event, Mode, OperatorTimes, Prefetch
 from loadeval.data.run import Run
-from loadeval.inside.stages import CodeLine, Stages, stages, why_no_stages
+from loadeval.inside.code import CodeLine
+from loadeval.inside.stages import Stages, stages, why_no_stages
 from tests.builder import MS, looked_into, run_of, stage_rows, steps
 
 

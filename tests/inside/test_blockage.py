@@ -1,4 +1,4 @@
-"""What lines of code tell of what blocks workers."""
+"""What blocks workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from loadeval.data.lines import CodeSamples
-from loadeval.inside.stages import Stages, awaits_threads, blockage, computing_threads, stages
+from loadeval.inside.blockage import awaits_threads, blockage, computing_threads
+from loadeval.inside.stages import Stages, stages
 from tests.builder import MS, looked_into, stage_rows
 
 LINE = "data.py:31 __getitem__"
