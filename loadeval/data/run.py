@@ -107,14 +107,23 @@ class Run:
         steps = rows_within(self.steps, "request_ns")
         stages = rows_within(self.stages, "requested_ns")
         asked_ns = self.steps.request_ns
-        cut = self.steps.pair[(asked_ns < begin_ns) | (end_ns <= asked_ns)]
-        pairs = set(steps.pair.tolist()) - set(cut.tolist())
+        later = asked_ns >= end_ns
+        pairs = {*steps.pair.tolist()} - {*self.steps.pair[(asked_ns < begin_ns) | later].tolist()}
+        ended = {*steps.epoch.tolist()} - {*self.steps.epoch[later].tolist()}
         return replace(
             self,
             steps=steps,
-            ends=tuple(end for end in self.ends if within(end.request_ns)),
+            ends=tuple(
+                end
+                for end in self.ends
+                if within(end.request_ns) or (end.request_ns is None and end.epoch in ended)
+            ),
             events=tuple(event for event in self.events if within(event.time_ns)),
-            prefetches=tuple(each for each in self.prefetches if each.pair in pairs),
+            prefetches=tuple(
+                each
+                for each in self.prefetches  # batches of instrumented blocks are in no pair
+                if (within(each.began_ns) if each.instrumented else each.pair in pairs)
+            ),
             windows=tuple(each for each in self.windows if each.pair in pairs),
             readings={key: rows_within(table, "time_ns") for key, table in self.readings.items()},
             stages=stages,

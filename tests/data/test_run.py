@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from loadeval.data.columns import Columns
-from loadeval.data.lines import Event, Padding, Prefetch, Window
+from loadeval.data.lines import EpochEnd, Event, Padding, Prefetch, Window
 from loadeval.data.run import table_of
 from tests.builder import MS, run_of, stage_rows, steps
 
@@ -41,3 +41,20 @@ def test_windows_of_a_pair_that_is_cut_are_left_out() -> None:
     run = run_of(blocks, windows=windows)
     assert run.between(0, 0.4).windows == windows
     assert run.between(0, 0.3).windows == ()
+
+
+def test_prefetches_of_instrumented_blocks_are_those_that_began_then() -> None:
+    """Their batches are in no pair. They tell what the loader's stages take alone."""
+    prefetches = tuple(
+        Prefetch(0, 0, 1, 1, MS, began_ns=ms * MS, instrumented=True) for ms in (50, 250)
+    )
+    run = run_of([steps("real", 1, 99, 4, instrumented=True)], prefetches=prefetches)
+    assert run.between(0.1, 0.3).prefetches == prefetches[1:]
+
+
+def test_an_epoch_that_training_left_ended_with_its_last_batch() -> None:
+    """Nobody asked for another one, so that its end has no moment of its own."""
+    ends = tuple(EpochEnd(epoch, "broken off") for epoch in (0, 1))
+    run = run_of([steps("real", 1, 99, 2, epoch=epoch) for epoch in (0, 1)], ends=ends)
+    assert run.between(0, 0.3).ends == ends[:1]
+    assert run.between(0.1, 0.4).ends == ends
