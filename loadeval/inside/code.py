@@ -195,9 +195,10 @@ def first_and_last_ns(run: Run, own: Mask, along: Along = "run") -> tuple[Estima
 def step_lines(run: Run) -> Columns:
     """The lines of a step, a row each, the longest first.
 
-    `place` and `call` are as in `looks_at_steps`, the call that is seen most; `share` is the line's
-    part of all steps, and `first_ns` and `last_ns` are its time of a step in the first and in the
-    last third of the looks along the run. No rows where there are too few looks.
+    `place` is `FOLDER/FILE:LINE FUNCTION`, and `call` the function that this line was seen to call
+    most, or "". `share` is the line's part of all steps, and `first_ns` and `last_ns` are its time
+    of a step in the first and in the last third of the looks along the run. No rows where there are
+    too few looks.
     """
     seen, rows = looks_at_steps(run), []
     places = Counter(seen.place.tolist()).most_common() if len(seen) >= FEWEST_LOOKS else []

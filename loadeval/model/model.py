@@ -26,8 +26,20 @@ from loadeval.estimate.steady import epoch_lengths, length_of_epochs
 from loadeval.inside.blockage import SLEEPS, blockage
 from loadeval.inside.stages import Stages
 from loadeval.inside.stages import stages as stages_of
-from loadeval.model import costs as of
-from loadeval.model.costs import Change
+from loadeval.model.costs import (
+    RESUME_NS,
+    Change,
+    computed_ns,
+    costs_of,
+    handed_over,
+    in_share,
+    read_in_turn,
+    resized,
+    scaled,
+    settings_of,
+    start_ns,
+    work_of,
+)
 from loadeval.model.simulate import LEAST_CPU, Simulated, simulate
 
 GROWTH, GROWTH_ERROR = 0.04, 0.04
@@ -36,8 +48,8 @@ SLOWED, SLOWED_ERROR = 4.0, 0.5
 """How many times as long a step of several threads takes as its share of the CPUs says where it
 lacks them: threads that wait for each other spin. The error is of its logarithm."""
 LEAST_ERROR = {"growth": 0.02, "step_slowed": 0.2}
-"""The least of what a run shows of either, for its steps and its batches differ, where a step
-computes all the time. The less it does, the more of what it grows by has other reasons."""
+"""The least error of what a run shows of either, for its steps and batches differ. That is where a
+step computes all the time: the less it does, the more of its growth has other reasons."""
 TRIED = {"growth": (0.0, 0.06, 0.12, 0.3), "step_slowed": (1.0, 2.0, 4.0, 8.0, 16.0)}
 """Values between which one is looked for that explains what was measured."""
 LEAST_HELP = 0.03
@@ -96,7 +108,7 @@ class Model:
         elif stages is None:
             missing = "does not tell what happens inside the loader"
         elif gap.real is not None and gap.ideal is not None and gap.whole is not None:
-            costs = of.costs_of(run, stages, gap.ideal.value, 1.0 if use.step is None else use.step)
+            costs = costs_of(run, stages, gap.ideal.value, 1.0 if use.step is None else use.step)
             self._real, self._ideal_ns, self._whole_ns = gap.real, gap.ideal.value, gap.whole.value
         if costs is None or stages is None:
             raise UsageError(
@@ -105,7 +117,7 @@ class Model:
                 "into"
             )
         self.run, self.gap, self.stages = run, gap, stages
-        self.costs, self.settings, self._use = costs, of.settings_of(run, use), use
+        self.costs, self.settings, self._use = costs, settings_of(run, use), use
         self._presents: dict[Guess, tuple[Columns, Simulated]] = {}
         self._simulated: dict[object, Simulated] = {}
 
@@ -133,7 +145,7 @@ class Model:
         if not in_range:
             return Estimate(speedup)
         low, high = self._real.bounds
-        work_ns, real_ns = of.work_of(self.costs), self._real.value
+        work_ns, real_ns = work_of(self.costs), self._real.value
         noise = math.hypot(
             (high - low) / 2 / real_ns,
             float(work_ns.std()) / math.sqrt(len(work_ns)) / max(work_ns.mean(), 1.0),
@@ -211,7 +223,7 @@ class Model:
         def iteration_ns(costs: Columns = costs, **changed: Any) -> float:
             return self._simulation(costs, {**settings, **changed}, guess).iteration_ns
 
-        then_ns, free_ns = iteration_ns(), iteration_ns(of.in_share(costs, 0.0))
+        then_ns, free_ns = iteration_ns(), iteration_ns(in_share(costs, 0.0))
         if then_ns <= (1 + LEAST_HELP) * free_ns:
             if free_ns > 1.1 * float(costs.step_ns.mean()):
                 return "the training process"
@@ -244,7 +256,7 @@ class Model:
         typical = self.costs["part slow samples"] == 0
         if typical.mean() < MOSTLY:
             typical = np.ones(len(self.costs), dtype=np.bool_)
-        work_ns = float(of.work_of(self.costs)[typical].sum())
+        work_ns = float(work_of(self.costs)[typical].sum())
         return float(self.costs.blocked_ns[typical].sum()) / work_ns if work_ns else 0.0
 
     @cached_property
@@ -297,11 +309,6 @@ class Model:
         _, now = self._present(self.guesses[0])
         return now.iteration_ns / self._real.value
 
-    @property
-    def threads(self) -> int:
-        """How many threads a step computes with."""
-        return max(round(float(self.costs.step_cpu_ns.mean()) / max(self._ideal_ns, 1.0)), 1)
-
     # Simulations
 
     def _steady_ns(self, change: Change, guess: Guess) -> tuple[float, float]:
@@ -321,7 +328,7 @@ class Model:
         ends = [then_ns * measured_ns / now.iteration_ns]
         if abs(now.iteration_ns / measured_ns - 1) > UNLIKE:
             left_out_ns = measured_ns - now.iteration_ns
-            load = of.computed_ns(costs) / batches / max(of.computed_ns(present), 1.0)
+            load = computed_ns(costs) / batches / max(computed_ns(present), 1.0)
             ends += [max(then_ns + part * left_out_ns, ends[0] / 2) for part in (1.0, load)]
         return min(ends), max(ends)
 
@@ -332,11 +339,11 @@ class Model:
         costs, workers = change.applied(present), settings["num_workers"]
         if workers and not now:
             tensors = mean_known(self.run.stages.tensors)
-            costs = of.handed_over(costs, tensors, self.batch_bytes or 0.0)
+            costs = handed_over(costs, tensors, self.batch_bytes or 0.0)
         if self.batches_in(change) != 1:
-            costs = of.resized(costs, self.batches_in(change))
+            costs = resized(costs, self.batches_in(change))
         if self.blockage == "lock" and workers:  # all together pass it no faster than they do now
-            taken_ns = of.work_of(costs) * workers / now
+            taken_ns = work_of(costs) * workers / now
             blocked_ns = np.maximum(taken_ns - costs.cpu_ns - costs.run_queue_ns, 0.0)
             costs = costs.replace(blocked_ns=blocked_ns)
         return costs, settings
@@ -353,21 +360,21 @@ class Model:
         is_read = self._use.others["real"] is not None or self.settings["worker_cpus"] is not None
         if is_read and not self._use.workers_differ:  # one that is bound waits for no other reason
             costs = costs.replace(run_queue_ns=np.zeros(len(costs)))
-        costs = of.read_in_turn(costs, measured_ns) if guess.in_turn else costs
+        costs = read_in_turn(costs, measured_ns) if guess.in_turn else costs
         as_it_was = partial(self._simulation, settings=self.settings, guess=guess)
         costs = costs.replace(cpu_ns=costs.cpu_ns / as_it_was(costs).grown)
         scale, now = 1.0, as_it_was(costs)
         for _ in range(CALIBRATIONS):
             if abs(now.iteration_ns / measured_ns - 1) < NO_EFFECT:
                 break
-            steeper = as_it_was(of.scaled(costs, 1.1 * scale))
+            steeper = as_it_was(scaled(costs, 1.1 * scale))
             more_ns = steeper.iteration_ns - now.iteration_ns
             if more_ns < NO_EFFECT * now.iteration_ns:  # something else limits it
                 break
             scale += 0.1 * scale * (measured_ns - now.iteration_ns) / more_ns
             scale = min(max(scale, SCALES[0]), SCALES[1])
-            now = as_it_was(of.scaled(costs, scale))
-        self._presents[guess] = of.scaled(costs, scale), now
+            now = as_it_was(scaled(costs, scale))
+        self._presents[guess] = scaled(costs, scale), now
         return self._presents[guess]
 
     @cached_property
@@ -378,7 +385,9 @@ class Model:
         steps became longer by as much as was measured, for want of CPUs where there are too few for
         the threads of a step, and else because each slows the others.
         """
-        threads, contention, in_turn = self.threads, self.gap.contention, self.in_turn
+        contention, in_turn = self.gap.contention, self.in_turn
+        computes = float(self.costs.step_cpu_ns.mean()) / max(self._ideal_ns, 1.0)
+        threads = max(round(computes), 1)
         workers, cpus = self.settings["num_workers"], self.settings["cpus"] or math.inf
         usual = Guess(GROWTH, SLOWED if threads > 1 else 1.0, in_turn[0])
         known = {
@@ -397,7 +406,6 @@ class Model:
                 around_ns = longer.value + error_ns * np.array([-1, 0, 1])
                 shown = np.interp(around_ns, steps_ns[order], np.array(TRIED[name])[order])
                 low, value, high = (np.log(shown) if name == "step_slowed" else shown).tolist()
-                computes = float(self.costs.step_cpu_ns.mean()) / max(self._ideal_ns, 1.0)
                 least = LEAST_ERROR[name] / max(min(computes, 1.0), LEAST_CPU)
                 known[name].append((value, math.hypot((high - low) / 2, least)))
         (growth, error), (slow, slow_error) = map(_weighed, known.values())
@@ -429,7 +437,7 @@ class Model:
         will_live_on = change.settings.get("persistent_workers", lives_on)
         epochs, cpus = epoch_lengths(self.run), self.settings_with(change)["cpus"] or math.inf
         length = length_of_epochs(self.run) or max(epochs.values(), default=1)
-        own_ns, together_ns = of.start_ns(self.run, self.settings["cpus"] or math.inf)
+        own_ns, together_ns = start_ns(self.run, self.settings["cpus"] or math.inf)
 
         def started_ns(count: int, cpus: float) -> float:
             return count * own_ns + (max(count / cpus, 1) * together_ns if count else 0.0)
@@ -437,12 +445,12 @@ class Model:
         then_ns, now_ns = started_ns(workers, cpus), started_ns(now, self.settings["cpus"] or cpus)
         if will_live_on:
             counts = lives_on or first_counts
-            then_ns = then_ns / max(len(epochs), 1) * counts + workers * of.RESUME_NS
+            then_ns = then_ns / max(len(epochs), 1) * counts + workers * RESUME_NS
         if lives_on:
-            now_ns = now_ns / max(len(epochs), 1) + now * of.RESUME_NS
+            now_ns = now_ns / max(len(epochs), 1) + now * RESUME_NS
         more_ns = then_ns - now_ns
         if workers and not now:
-            fetch_ns = float(of.work_of(self.costs).mean())
+            fetch_ns = float(work_of(self.costs).mean())
             more_ns += fetch_ns if fetch_ns <= workers * self._ideal_ns else self._ideal_ns
         starts_ns = 0.0 if self.gap.starts is None else self.gap.starts.value
         starts_ns *= change.settings.get("starts", 1.0)
