@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Column, Columns, column_of, constant
+from loadeval.data.columns import UNKNOWN, Column, Columns, Values, column_of, constant
 from loadeval.data.lines import (
     Arm,
     Block,
@@ -133,6 +133,12 @@ class Run:
             operators=tuple(line for line in self.operators if within(line.time_ns)),
             padding=of_batches(self.padding, steps),
         )
+
+
+def host_values(run: Run, subject: str, name: str) -> Values:
+    """What the host's probe read of `subject` under this name, without what is not known."""
+    values: Values = run.readings.get(("host", subject), Columns({})).get(name, np.empty(0))
+    return values[~np.isnan(values)]
 
 
 def keys_of(table: Columns) -> Column:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Columns, Values
-from loadeval.data.run import Run
+from loadeval.data.run import Run, host_values
 from loadeval.estimate.stats import Estimate, slope
 from loadeval.estimate.steady import once_per_run
 from loadeval.words import size
@@ -131,8 +131,7 @@ def trend(run: Run, table: Columns, used: Values) -> tuple[Estimate | None, Esti
 
 def last_read(run: Run, name: str) -> int | None:
     """The last value of this name that was read of the machine."""
-    read = run.readings.get(("host", "machine"), Columns({})).get(name, np.empty(0))
-    known = read[np.isfinite(read)]
+    known = host_values(run, "machine", name)
     return int(known[-1]) if len(known) else None
 
 

@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Column, Columns
+from loadeval.data.columns import UNKNOWN, Column
 from loadeval.data.lines import Arm
-from loadeval.data.run import ARMS, SECOND_NS, Run, keys_of
+from loadeval.data.run import ARMS, SECOND_NS, Run, host_values, keys_of
 from loadeval.estimate.stats import Estimate, slope, student
 from loadeval.estimate.steady import Mask, after_warmup, closed_steps, once_per_run, whole_windows
 
@@ -239,8 +239,7 @@ def cpus(run: Run) -> Cpus:
 
     def allowed(subject: str, name: str = "allowed_cpus") -> int | None:
         """The median of the CPUs that a process was seen to be allowed."""
-        values = run.readings.get(("host", subject), Columns({})).get(name, np.empty(0))
-        values = values[~np.isnan(values)]
+        values = host_values(run, subject, name)
         return int(np.percentile(values, 50, method="higher")) if len(values) else None
 
     own, theirs = allowed("process"), allowed("workers")

@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Column, Columns, Values, mean_known
-from loadeval.data.run import Run
+from loadeval.data.run import Run, host_values
 from loadeval.errors import UsageError
 from loadeval.estimate.metrics import Cpus
 from loadeval.estimate.steady import once_per_run
@@ -320,9 +320,9 @@ def start_ns(run: Run, cpus: float) -> tuple[float, float]:
         method = "fork" if version < NO_FORK_SINCE else "spawn"
     if method != "fork":
         return 0.0, SPAWN_NS
-    table = run.readings.get(("host", "process"), Columns({}))
-    used = table.get("anonymous_bytes", table.get("pss_bytes", np.empty(0)))
-    return FORK_NS + FORK_NS_PER_BYTE * float(used[~np.isnan(used)].max(initial=0.0)), 0.0
+    used = [host_values(run, "process", name) for name in ("anonymous_bytes", "pss_bytes")]
+    used_bytes = float((used[0] if len(used[0]) else used[1]).max(initial=0.0))
+    return FORK_NS + FORK_NS_PER_BYTE * used_bytes, 0.0
 
 
 def worker_bytes(run: Run) -> float | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.lines import Arm
-from loadeval.data.run import ARMS, NOT_RECORDED, Run
+from loadeval.data.run import ARMS, NOT_RECORDED, Run, host_values
 from loadeval.estimate.before_after import (
     BATCHES,
     Difference,
@@ -288,9 +288,8 @@ def memory_bytes(run: Run) -> float | None:
     """
     most = list[float]()
     for subject in ("process", "workers"):
-        read = run.readings.get(("host", subject), Columns({})).get("pss_bytes", np.empty(0))
-        if np.isfinite(read).any():
-            most.append(float(np.nanmax(read)))
+        if len(read := host_values(run, subject, "pss_bytes")):
+            most.append(float(read.max()))
     return sum(most) if most else None
 
 
