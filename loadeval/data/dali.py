@@ -37,13 +37,13 @@ class DaliMetrics(msgspec.Struct):
     cached_batches: Count
 
 
-def run_of_dali(path: Path) -> Run:
+def run_of_dali(path: Path, text: bytes) -> Run:
     """The last epoch that DALI's class measured; each step is the mean of what the waits leave.
 
-    Raises RunLogError when there is no epoch in it.
+    Raises RunLogError when there is no epoch in `text`, which was read from `path`.
     """
     try:
-        metrics = msgspec.json.decode(path.read_bytes(), type=DaliMetrics)
+        metrics = msgspec.json.decode(text, type=DaliMetrics)
     except msgspec.ValidationError as error:
         raise RunLogError(
             f"{path} is neither a run log nor a metrics file of DALI's LoaderEvaluator with an "
@@ -142,5 +142,5 @@ def summary_of(run: Run, dataset_size: int | None) -> str:
             "Min batch time": f"{metrics['min_batch_time']:.4f}s",
             "Max batch time": f"{metrics['max_batch_time']:.4f}s",
         }
-    told = (f"  {name}: {value}" for name, value in facts.items())
-    return "\n".join(["Loader Evaluator Summary:", *told])
+    lines = (f"  {name}: {value}" for name, value in facts.items())
+    return "\n".join(["Loader Evaluator Summary:", *lines])

@@ -18,15 +18,15 @@ Role = Literal["training", "validation", "other"]
 LOG = ".jsonl"
 RECORD = re.compile(r"rank\d+.*\.json")
 RANK_LOG = re.compile(rf"rank(\d+)(-.*)?\{LOG}")
-"""All loaders of a rank have logs of such names; the training loader's has no second part, unless
-`loadeval run` names another one."""
+"""The logs of a rank's loaders. That of its training loader is the one without a second part, or
+the one that `loadeval run` names."""
 
 
 class LoaderRecord(msgspec.Struct, frozen=True):
     """One loader of a process.
 
-    `log` is the name of its run log. `has_gradients` tells whether gradients were on when an epoch
-    was asked for; `epochs` were. `optimizer_steps` counts those between its batches.
+    `log` is the name of its run log. `epochs` were asked for, with gradients on if it
+    `has_gradients`, and optimizers made `optimizer_steps` between its batches.
     """
 
     log: str
@@ -74,7 +74,7 @@ def processes_in(folder: Path) -> list[ProcessRecord]:
         try:
             record = msgspec.json.decode(path.read_bytes(), type=ProcessRecord)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue  # claimed a moment ago, or not ours
+            continue  # it is made at this moment, or not ours
         if all(loader.log and Path(loader.log).name == loader.log for loader in record.loaders):
             records.append(record)
     return sorted(records, key=lambda record: (record.rank, len(record.name), record.name))
@@ -108,7 +108,7 @@ def logs_so_far(folder: Path) -> list[Path]:
 
 
 def read_ranks(paths: Sequence[Path]) -> list[Run]:
-    """What these logs say of batches, without what was read beside them: one rank's is enough.
+    """The runs of these logs with their batches alone, for `read_whole` has the rest of one rank.
 
     The rank of a log that does not tell it is the one in its name. Raises RunLogError.
     """

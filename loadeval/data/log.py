@@ -1,6 +1,6 @@
 """The file of a run: a run log, written line by line and read whole or as it grows.
 
-Read are also metrics files, which hold a log, and the JSON that DALI's LoaderEvaluator saves.
+Metrics files, which hold a log, and the JSON that DALI's LoaderEvaluator saves are read too.
 """
 
 from __future__ import annotations
@@ -156,9 +156,8 @@ def why(error: OSError) -> str:
 def read_run(path: str | os.PathLike[str]) -> Run:
     """The run in `path`: a run log, a metrics file, or the JSON of DALI's LoaderEvaluator.
 
-    A line that is damaged, or tells what cannot be, is left out, and `Run.notes` say so; so they
-    say that a log has no end, as of a process that was killed. Raises RunLogError when it is none
-    of them.
+    A line that is damaged, or tells what cannot be, is left out. `Run.notes` say so, and that a log
+    has no end, as after a kill. Raises RunLogError when `path` is no such file.
     """
     path = Path(path)
     reader = LogReader(path)
@@ -179,7 +178,7 @@ def read_run(path: str | os.PathLike[str]) -> Run:
             f"{path} is no run log: its first line is no header; {ASK_FOR_A_LOG}"
         ) from None
     if metrics.run is None:
-        return run_of_dali(path)
+        return run_of_dali(path, text)
     reader.add(bytes(line) + b"\n" for line in metrics.run)
     return reader.run()
 

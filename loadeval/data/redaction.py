@@ -1,4 +1,4 @@
-"""Replaces in a run log what tells on whose machine and with which files it was made.
+"""Replaces what tells in a run log whose machine it was made on, and with which files.
 
 Paths, host and user names and the texts of exceptions become placeholders, such as
 `host-1f3a90c25b7d4e68`: a hash with a salt that each run has anew and nobody else knows, so that a

@@ -186,7 +186,7 @@ def steps_of(blocks: Sequence[Block]) -> Columns:
 
 
 def completed(steps: Columns, ends: Sequence[EpochEnd], gpu_idle: Sequence[GpuIdle]) -> Columns:
-    """`steps`, in order of epochs, with those that the next request closes, and devices' times."""
+    """`steps`, in order of epochs: the next request closes an open step; with devices' times."""
     epochs, firsts, lengths = np.unique(steps.epoch, return_index=True, return_counts=True)
     ends_ns = {end.epoch: end.request_ns for end in ends}
     next_ns = np.append(steps.request_ns[1:], UNKNOWN)
@@ -241,7 +241,7 @@ def stages_of_lines(
 
 
 SPARSEST = 100
-"""A table has no more places than so many for each value: a small file could fill memory."""
+"""A table has at most so many places for each value: else a small file could fill memory."""
 
 
 def readings_of(
@@ -257,10 +257,8 @@ def readings_of(
         missing[key] = line.missing
     readings = {}
     for key, of_subject in parts.items():
-        names, rows = (
-            {name for part in of_subject for name in part.names},
-            sum(map(len, of_subject)),
-        )
+        names = {name for part in of_subject for name in part.names}
+        rows = sum(map(len, of_subject))
         if len(names) * rows > SPARSEST * sum(len(part.names) * len(part) for part in of_subject):
             missing[key] = f"nearly all of its {len(names) - 1} quantities are unknown at any time"
         else:
@@ -312,10 +310,10 @@ def batches_for(pairs: int, prefetch_depth: int) -> int:
 
 
 def whole_epochs(run: Run) -> dict[int, int]:
-    """The epochs each of which is a block, with their pairs.
+    """The epochs that are one block each, and the pair of each.
 
-    They are too short for two blocks, and their batches are of one arm, and of one pair: but the
-    first one, unless it is the only one.
+    They are too short for two blocks. Their batches are of one arm, and of one pair, in which the
+    first of several is not.
     """
     steps, pair_of = run.steps, {}
     longest = two_blocks_for(run.header.loader.prefetch_depth or 0)

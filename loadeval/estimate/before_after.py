@@ -34,7 +34,7 @@ EQUAL_WITHIN = 0.10
 NOT_SETTINGS = {"adapter", "made_by", "made_at", "setting_names", "overrides", "ready_batches"}
 """What is known of a loader and nobody sets."""
 TOLD_FACTS = ("backend", "batch_size", "device", "pinned", "length", "host", "cpus_usable")
-"""What a replay has as its log; its workers are stopped, so their number does not matter."""
+"""What a log and its replay have alike, but for workers: those of the replay are stopped."""
 ENVIRONMENT_FACTS = ("host", "platform", "cpus", "cpus_usable", "omp_num_threads", "world_size")
 
 Pace = Literal["slower", "faster", "equal", "undecided"]

@@ -30,14 +30,14 @@ PAGE, MOST_FAULT_NS = 4096, 10_000
 taken to need no more kernel time: 1 to 4 us are usual."""
 MINUTE_NS = 6e10
 FEWEST_BYTES = 16_000_000
-"""What was seen for a shorter time may be a start, unless the process kept so much, and as fast as
-fills the memory in an hour, or half of what the batches had. What workers share is read so seldom
-that it takes as long: their allocator keeps 0.45 GB of what it frees in the first seconds."""
+"""Growth that was seen for less than a minute may be a start: an allocator keeps 0.45 GB of what it
+frees in the first seconds. It counts where the process kept at least so much, and fills the memory
+in an hour or keeps half of what its batches had. The trend of workers takes a minute anyway."""
 FEWEST_READINGS = 5
-"""Of fewer nobody can tell growth from a start: memory is read after 0, 0.5, 1, 2 and 4 s."""
+"""Fewer do not tell growth from a start: memory is read after 0, 0.5, 1, 2 and 4 s."""
 LATEST, EVEN, ARENA_BYTES = 3, 0.5, 1 << 20
-"""Growth between so many of the last readings goes on, where the last is as large a share of the
-fastest, and all is as much as Python takes from the system at once."""
+"""What workers keep grows on if it grew between each of so many last readings, by so much in all,
+which is what Python takes from the system at once, and in the end at this share of the fastest."""
 
 
 class Growth(NamedTuple):
@@ -110,11 +110,10 @@ def growth(run: Run, subject: str) -> Growth:  # noqa: C901 - one for each reaso
 
 
 def trend(run: Run, table: Columns, used: Values) -> tuple[Estimate | None, Estimate | None, float]:
-    """How `used`, where it was read with `table`, grows in an hour: in both halves of the run.
+    """How much `used`, which was read with `table`, grows in an hour: in each half of the run.
 
-    And how long workers live that are started anew, in ns: they begin with fresh memory, and grow
-    no longer than that. What comes and goes beside them, as for validation, is told apart where
-    their starts were seen.
+    And how long workers live, in ns: those that are started anew begin with fresh memory. Others
+    that come and go, as for validation, are told from them where their starts were seen.
     """
     table, used = table.take(np.isfinite(used)), used[np.isfinite(used)]
     none, hours = np.zeros(len(used)), table.time_ns / HOUR_NS

@@ -28,7 +28,7 @@ FEWEST_UNITS, MOST_UNITS = 6, 30
 """Fewer pairs are divided into parts; more are left out several at a time, which takes less time,
 and Student's t hardly changes."""
 MOST_POINTS = 200
-"""A slope is that of so many points of a series at most, evenly chosen: it takes all pairs."""
+"""Of more points in a series, so many are chosen evenly: a slope takes all pairs of them."""
 MOST_FREEDOM = 200.0
 COVERED, SIGMAS = 0.95, 1.96
 """What an interval holds, and the standard deviations of the normal distribution that do so."""

@@ -21,14 +21,14 @@ WITHIN_STEP = "within a step"
 MOST_LEFT_OUT = 0.2
 """What happens in more than this share of the steps is a part of training."""
 FEWEST_LEFT = 3
-"""Where training left so many epochs before their end, that is their length."""
+"""Where training left so many epochs before their end, they end where it does."""
 OPTIMIZER = "optimizer"
 """The kind of two events: optimizers are watched from now on, and the first one made a step."""
 PASSED_SHARE, PASSED_NS = 0.05, 1_000_000
-"""Of the time that batches take which are passed over, the share that is not waited for, at most:
-their memory is freed. For one it takes less than a millisecond, and nothing is trained in that."""
+"""Batches are passed over if no more than this share of their time is step, and less than a
+millisecond of each: that frees their memory, and trains nothing."""
 FEWEST_IN_BLOCK = 4
-"""A pair counts when both its blocks have as many batches, or half of what is usual for them."""
+"""A pair counts when both its blocks have so many batches, or half of what is usual for them."""
 OUTLIER_TIMES_MEDIAN, FEWEST_FOR_OUTLIERS = 2, 20
 """An iteration is an outlier over so many times the median, which takes so many of them."""
 

@@ -41,13 +41,13 @@ WIDEST_SHARE = 0.10
 The exception is an interval all of which is input-bound, or none.
 """
 BUSIEST_SHARE, TICK_NS = 0.05, 10_000_000
-"""CPU time of the workers in ideal blocks, as a share of these, from which they are not free; and
-what it is counted in."""
+"""Workers that compute for more than this share of the ideal blocks slow them down. Their CPU time
+is counted in ticks."""
 STALL_ITERATIONS, FEWEST_STALLS = 5, 3
 """A wait is a stall over so many real iterations, and over what the loader's queue can hide; fewer
 stalls do not tell how often they come."""
 TRUSTED = ("concluded", "stalls too rare", "wide confidence interval")
-"""However wide an interval is, it is to be believed."""
+"""Verdicts whose interval is to be believed, however wide it is."""
 
 
 class Verdict(NamedTuple):
@@ -312,8 +312,8 @@ LIMITED = (
         f"Its hardware slowed a GPU down for {{}} of the time: {MOVES}. Check its power.",
     ),
 )
-"""What of the machine moves the figures from one run to the next: a quantity, above what mean of an
-arm it does, and what is then said of it."""
+"""What the machine does that moves figures from one run to the next: a quantity, the mean of an arm
+above which it does so, and the caution."""
 
 
 def cautions(gap: Gap, run: Run, ideal: Run | None = None) -> Iterator[str]:
