@@ -20,7 +20,7 @@ THREADS = "threads"
 """The probe with many subjects, which `inside.operators` has in a table of its own."""
 MOSTLY = 0.9
 """An arm must have this share of the time that a reading is about."""
-FEWEST_BATCHES = 4
+FEWEST_PADDED = 4
 """Of fewer nothing is said of padding."""
 
 
@@ -155,7 +155,7 @@ def padding(run: Run) -> PaddingShare | None:
     # Nothing else is possible, but in a file that was changed.
     told = told.take((told.padded <= told.positions) & (told.positions > 0))
     count = len(told)
-    if count < FEWEST_BATCHES or not len(steps):
+    if count < FEWEST_PADDED or not len(steps):
         return None
     padded, positions = told.padded.astype(np.float64), told.positions.astype(np.float64)
     mean_positions, share = float(positions.mean()), float(padded.sum() / positions.sum())

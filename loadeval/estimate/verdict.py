@@ -28,7 +28,7 @@ from loadeval.estimate.steady import (
 from loadeval.words import counted, duration, share, times
 
 MODERATE_SHARE, HIGH_SHARE = 0.05, 0.20
-FEWEST_BATCHES, FEWEST_PAIRS = 20, 3
+FEWEST_BATCHES, PAIRS_NEEDED = 20, 3
 """With fewer measured batches in an arm nothing is concluded; the smallest blocks of fewer pairs
 have no more."""
 USUAL_BATCHES, MORE_EPOCHS = 250, 10
@@ -236,7 +236,7 @@ def _more(gap: Gap, run: Run) -> str:
     if of_epochs or (are_short and not gap.real_batches):
         return f"Measure {MORE_EPOCHS} more epochs: they are so short that each is a block."
     if gap.lost_share is None:
-        batches, loaded = batches_for(FEWEST_PAIRS, depth), run.steps.where(arm=0)
+        batches, loaded = batches_for(PAIRS_NEEDED, depth), run.steps.where(arm=0)
         pace_ns = float((loaded.wait_ns + loaded.step_ns.clip(0)).sum()) / max(len(loaded), 1)
         takes = f", which take {duration(batches * pace_ns)} at this pace" if pace_ns else ""
         return f"A verdict takes about {batches:,} batches{takes}."

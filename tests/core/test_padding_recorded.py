@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from loadeval import LoaderEvaluator, Run, read_run
-from loadeval.estimate.metrics import FEWEST_BATCHES
+from loadeval.estimate.metrics import FEWEST_PADDED
 
 
 def batch_of(length: int, rows: int = 4) -> dict[str, torch.Tensor]:
@@ -46,7 +46,7 @@ def test_few_batches_are_looked_at(is_constant: bool) -> None:
     lengths = [20] * 400 if is_constant else LENGTHS
     numbers = [number for _, number in looked_at(recorded([batch_of(n) for n in lengths]))]
     assert numbers[0] == 0
-    assert FEWEST_BATCHES <= len(numbers) <= len(set(lengths)) + 12
+    assert FEWEST_PADDED <= len(numbers) <= len(set(lengths)) + 12
 
 
 def test_both_arms_are_looked_at(tmp_path: Path) -> None:
