@@ -64,75 +64,53 @@ class Verdict(NamedTuple):
     remedy: str
 
 
-def verdict(gap: Gap, run: Run, ideal: Run | None = None) -> Verdict:
+def verdict(gap: Gap, run: Run, ideal: Run | None = None) -> Verdict:  # noqa: PLR0911 - one a rule
     """The verdict on the gap of a run, or of a real and an ideal one."""
+    more = _more(gap, run)
+
+    def inconclusive(rule: str, reason: str, remedy: str = more) -> Verdict:
+        return Verdict("inconclusive", rule, f"Inconclusive: {reason}", reason, remedy)
+
     lost, speedup = gap.lost_share, gap.speedup
     if lost is None or speedup is None:
-        why, more = _unmeasured(gap, run, ideal), _more(gap, run)
-        return Verdict("inconclusive", "not measured", f"Inconclusive: {why}", why, more)
+        return inconclusive("not measured", _unmeasured(gap, run, ideal))
     low, high = lost.bounds
-    more = _more(gap, run)
     unknown = f"how much time is lost to data loading is not known ({lost:share})"
     starts = None if gap.pairs is None else starts_of(run)  # an epoch's first batches count too
     real = gap.real_batches + (0 if starts is None else int(starts.batches.sum()))
-    cpus, stalls = busy_in_ideal(run), rare_stalls(gap, run)
-    spans = level_of(low) == "not" != level_of(high)
-    for rule, holds, reason, remedy in (
-        (
+    if min(real, gap.ideal_batches) < FEWEST_BATCHES:
+        return inconclusive(
             "too few batches",
-            min(real, gap.ideal_batches) < FEWEST_BATCHES,
-            (
-                f"too few batches: {gap.real_batches:,} real and {gap.ideal_batches:,} ideal, and "
-                f"each needs at least {FEWEST_BATCHES}"
-            ),
-            more,
-        ),
-        (  # busy workers slow the ideal arm down: a share that is high all the same is higher
+            f"too few batches: {gap.real_batches:,} real and {gap.ideal_batches:,} ideal, and each "
+            f"needs at least {FEWEST_BATCHES}",
+        )
+    cpus = busy_in_ideal(run)
+    # Busy workers slow the ideal arm down: a share that is high all the same is higher.
+    if cpus is not None and (lost.low is None or low < HIGH_SHARE):
+        return inconclusive(
             "workers busy in the ideal arm",
-            cpus is not None and (lost.low is None or low < HIGH_SHARE),
-            (
-                f"the loader's workers were busy in the ideal blocks ({cpus or 0:.0%} of a CPU), "
-                "so the ideal arm is too slow"
-            ),
-            (
-                "Use a smaller prefetch so that workers rest once the queue is full, and stop this "
-                "program's other worker processes; or compare a run with mode='log' to one with "
-                "mode='replay', which stops the workers."
-            ),
-        ),
-        (
-            "no confidence interval",
-            lost.low is None,
-            f"{unknown}: fewer than two whole pairs for a 95% CI",
-            more,
-        ),
-        (
+            f"the loader's workers were busy in the ideal blocks ({cpus:.0%} of a CPU), so the "
+            "ideal arm is too slow",
+            "Use a smaller prefetch so that workers rest once the queue is full, and stop this "
+            "program's other worker processes; or compare a run with mode='log' to one with "
+            "mode='replay', which stops the workers.",
+        )
+    if lost.low is None:
+        fewer = "fewer than two whole pairs for a 95% CI"
+        return inconclusive("no confidence interval", f"{unknown}: {fewer}")
+    if high <= -MODERATE_SHARE:
+        return inconclusive(
             "ideal arm slower",
-            high <= -MODERATE_SHARE,
-            (
-                f"the ideal arm was {share(-lost.value)} slower than the real one, which loading "
-                "cannot explain"
-            ),
-            (
-                "Ideal loading cannot slow training down: look for other work on the machine, and "
-                "for steps whose time depends on their batch, then measure again."
-            ),
-        ),
-        (
-            "stalls too rare",
-            level_of(low) == "not" and stalls,
-            f"{unknown}: {stalls}",
-            more,
-        ),
-        (
-            "wide confidence interval",
-            spans and (high - low) / 2 > WIDEST_SHARE,
-            f"{unknown}: the 95% CI is wider than +-{100 * WIDEST_SHARE:.0f} points",
-            more,
-        ),
-    ):
-        if holds:
-            return Verdict("inconclusive", rule, f"Inconclusive: {reason}", reason, remedy)
+            f"the ideal arm was {share(-lost.value)} slower than the real one, which loading "
+            "cannot explain",
+            "Ideal loading cannot slow training down: look for other work on the machine, and for "
+            "steps whose time depends on their batch, then measure again.",
+        )
+    if level_of(low) == "not" and (stalls := rare_stalls(gap, run)):
+        return inconclusive("stalls too rare", f"{unknown}: {stalls}")
+    if level_of(low) == "not" != level_of(high) and (high - low) / 2 > WIDEST_SHARE:
+        wide = f"the 95% CI is wider than +-{100 * WIDEST_SHARE:.0f} points"
+        return inconclusive("wide confidence interval", f"{unknown}: {wide}")
     levels = list(dict.fromkeys(map(level_of, (low, high))))
     level = f"{' to '.join(levels)} input-bound"
     least, most = map(times, speedup.bounds)
