@@ -42,7 +42,6 @@ LEAST_OWN_CODE = 0.05
 """Own code that takes a smaller share of fetching and collating only calls transforms."""
 OF_A_BATCH = ("pickled_bytes", "read_bytes", "disk_bytes", "other_cpu_ns")
 OF_A_SAMPLE = ("connections", "requests")
-LOOK_INSIDE = 'to look inside, measure with stages=True or mode="alternate"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +288,8 @@ def why_no_stages(run: Run) -> str:
         return said[0]
     asked = run.header.settings.get("stages")
     if not (run.header.mode == "alternate" if asked is None else asked):
-        return f"this run was not asked to look; {LOOK_INSIDE}"
+        how = 'measure with stages=True or mode="alternate"'
+        return f"this run was not asked to look; to look inside, {how}"
     if not run.batches:
         return "no batch was served"
     loader = run.loader.backend.rpartition(".")[2]
@@ -327,8 +327,7 @@ def _charged(
     fetch, fetched, collated = batches.fetch_start_ns, batches.fetched_ns, batches.collated_ns
     ready, arrived = batches.ready_ns, batches.arrived_ns
     index_ns = batches.index_ns.clip(0)
-    pickles = np.clip(batches.pickle_start_ns, collated, ready)
-    pickles = np.where(batches.pickle_start_ns == UNKNOWN, collated, pickles)
+    pickles = np.clip(batches.pickle_start_ns, collated, ready)  # UNKNOWN is before any moment
     pinned = arrived + batches.pin_ns.clip(0)
     handed_over = np.where(in_worker, np.maximum(end_ns - index_ns, pinned), pinned)
     # What was done for each batch, one after the other.
@@ -440,9 +439,8 @@ def slow_rows(run: Run, batches: Columns, typical_ns: float) -> Mask:
     # The first batches of an epoch may be left out.
     length = run.loader.length or len(batches) + (run.loader.workers or 1) + 1
     whole = epochs[counts + (run.loader.workers or 1) >= length]
-    for row in np.flatnonzero(once & is_slow):
-        is_slow[row] = not (whole != batches.epoch[row]).any()
-    return is_slow
+    is_another_whole = len(whole) > np.isin(batches.epoch, whole)
+    return is_slow & ~(once & is_another_whole)
 
 
 def typical_sample_ns(batches: Columns) -> float | None:
