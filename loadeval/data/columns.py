@@ -106,11 +106,6 @@ class Columns:
         return cls(columns)
 
 
-def constant(value: int, length: int) -> Column:
-    """A read-only column of one value, which takes no memory for its length."""
-    return np.broadcast_to(np.int64(value), length)
-
-
 def column_of(values: Sequence[int | None]) -> Column:
     """A column of whole numbers, of which None is not known."""
     return np.array([UNKNOWN if value is None else value for value in values], dtype=np.int64)

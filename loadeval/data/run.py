@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Column, Columns, Values, column_of, constant
+from loadeval.data.columns import UNKNOWN, Column, Columns, Values, column_of
 from loadeval.data.lines import (
     Arm,
     Block,
@@ -162,7 +162,7 @@ def table_of(kind: type[BatchLine], lines: Sequence[BatchLine]) -> Columns:
     for name in kind.COLUMNS:
         parts = [getattr(line, name) for line in lines]
         if all(part is None for part in parts):
-            columns[name] = constant(UNKNOWN, len(columns["epoch"]))
+            columns[name] = np.full(len(columns["epoch"]), UNKNOWN)
             continue
         values: list[int | None] = []
         for part, count in zip(parts, counts.tolist(), strict=True):
@@ -193,9 +193,7 @@ def completed(steps: Columns, ends: Sequence[EpochEnd], gpu_idle: Sequence[GpuId
     next_ns[firsts + lengths - 1] = column_of([ends_ns.get(epoch) for epoch in epochs.tolist()])
     until_next_ns = next_ns - steps.request_ns - steps.wait_ns
     closes = (steps.step_ns == UNKNOWN) & (next_ns != UNKNOWN) & (until_next_ns >= 0)
-    gpu = {name: constant(UNKNOWN, len(steps)) for name in GpuIdle.COLUMNS}
-    if gpu_idle:
-        gpu = {name: column.copy() for name, column in gpu.items()}
+    gpu = {name: np.full(len(steps), UNKNOWN) for name in GpuIdle.COLUMNS}
     for times in gpu_idle:
         start, stop = np.searchsorted(steps.epoch, [times.epoch, times.epoch + 1])
         for name, column in gpu.items():
@@ -218,7 +216,7 @@ def stages_of_lines(
     transforms = defaultdict[str, list[Columns]](list)
     before, after = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
     for line in lines:
-        numbers = {"epoch": constant(line.epoch, len(line.batch)), "batch": np.array(line.batch)}
+        numbers = {"epoch": np.full(len(line.batch), line.epoch), "batch": np.array(line.batch)}
         for name, ns in line.transform_ns.items():
             calls = line.transform_calls.get(name, [None] * len(ns))
             of_line = Columns(
@@ -307,20 +305,3 @@ def batches_for(pairs: int, prefetch_depth: int) -> int:
     return head + with_instruments(pairs) * (
         two_blocks_for(prefetch_depth) + head + SHORTEST_WARMUP
     )
-
-
-def whole_epochs(run: Run) -> dict[int, int]:
-    """The epochs that are one block each, and the pair of each.
-
-    They are too short for two blocks. Their batches are of one arm, and of one pair, in which the
-    first of several is not.
-    """
-    steps, pair_of = run.steps, {}
-    longest = two_blocks_for(run.header.loader.prefetch_depth or 0)
-    epochs, starts = np.unique(steps.epoch, return_index=True)
-    for epoch, start, end in zip(epochs.tolist(), starts, [*starts[1:], len(steps)], strict=False):
-        pairs = np.unique(steps.pair[start + min(end - start - 1, 1) : end])
-        is_block = end - start < longest and len(pairs) == 1 and pairs[0] != UNKNOWN
-        if is_block and len(np.unique(steps.arm[start:end])) == 1:
-            pair_of[epoch] = int(pairs[0])
-    return pair_of

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from loadeval.data.columns import UNKNOWN, Column, Columns
 from loadeval.data.lines import Arm, Window
-from loadeval.data.run import ARMS, SECOND_NS, Run, whole_epochs
+from loadeval.data.run import ARMS, SECOND_NS, Run, two_blocks_for
 
 Mask = npt.NDArray[np.bool_]
 Computes = TypeVar("Computes", bound=Callable[..., object])
@@ -174,6 +174,24 @@ def rows_of_epochs(run: Run) -> dict[int, slice]:
     numbers, starts = np.unique(run.steps.epoch, return_index=True)
     bounds = [*starts.tolist(), len(run.steps)]
     return dict(zip(numbers.tolist(), map(slice, bounds, bounds[1:]), strict=True))
+
+
+@once_per_run
+def whole_epochs(run: Run) -> dict[int, int]:
+    """The epochs that are one block each, and the pair of each.
+
+    They are too short for two blocks. Their batches are of one arm, and of one pair, in which the
+    first of several is not.
+    """
+    steps, longest = run.steps, two_blocks_for(run.loader.prefetch_depth or 0)
+    pair_of = {}
+    for epoch, rows in rows_of_epochs(run).items():
+        length = rows.stop - rows.start
+        pairs = np.unique(steps.pair[rows][min(length - 1, 1) :])
+        is_block = length < longest and len(pairs) == 1 and pairs[0] != UNKNOWN
+        if is_block and len(np.unique(steps.arm[rows])) == 1:
+            pair_of[epoch] = int(pairs[0])
+    return pair_of
 
 
 def epoch_lengths(run: Run) -> dict[int, int]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loadeval.data.run import ARMS, Run, batches_for, two_blocks_for, whole_epochs
+from loadeval.data.run import ARMS, Run, batches_for, two_blocks_for
 from loadeval.estimate.gap import Gap
 from loadeval.estimate.metrics import quantities, workers_cpus
 from loadeval.estimate.stats import Estimate
@@ -23,6 +23,7 @@ from loadeval.estimate.steady import (
     length_of_epochs,
     starts_of,
     steady,
+    whole_epochs,
     whole_windows,
 )
 from loadeval.words import counted, duration, share, times

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 
-from loadeval.data.lines import Arm, OperatorTimes
+from loadeval.data.lines import Arm
 from loadeval.data.run import ARMS, Run
 from loadeval.estimate.metrics import THREADS, ByArm, quantities, served
 from loadeval.estimate.steady import once_per_run
@@ -59,14 +60,15 @@ def operators(run: Run) -> Operators | None:
         return None
     epochs = list({line.epoch for line in run.operators})
     batches = max(int(np.isin(run.steps.epoch, epochs).sum()), 1)
-    in_order = sorted(run.operators, key=_place)
+    place = attrgetter("order", "operator")
+    in_order = sorted(run.operators, key=place)
     loading_ns = {  # until each time that lines are of; the last operator tells
         (line.epoch, line.time_ns): max(line.elapsed_ns - (line.queue_blocked_ns or 0), 0)
         for line in in_order
     }
     made: list[Operator] = []
     busy: list[float] = []
-    for (_, name), group in groupby(in_order, key=_place):
+    for (_, name), group in groupby(in_order, key=place):
         lines = list(group)
         tasks, concurrency = sum(line.tasks for line in lines), lines[0].concurrency
         task_ns = _ratio((line.task_ns, line.tasks) for line in lines)
@@ -87,10 +89,6 @@ def operators(run: Run) -> Operators | None:
         )
         made.append(operator)
     return Operators(tuple(made), made[int(np.argmax(busy))] if max(busy) >= BUSY else None)
-
-
-def _place(line: OperatorTimes) -> tuple[int, str]:
-    return line.order, line.operator
 
 
 def _ratio(parts: Iterable[tuple[int | None, int]]) -> float | None:

@@ -149,9 +149,8 @@ def _receiving(batches: Columns) -> tuple[Values, float]:
         is_idle[rows] = (last < first) & (to_next > 0) & (to_next <= len(workers))
     is_busy = left_ns > 0
     tensors = (mean_known(batches.pickled_bytes) or 0) / TENSOR_BYTES
-    idle_ns, most_ns = (
-        HAND_OVER_NS + tensors * each for each in (RECEIVE_TENSOR_NS, MOST_TENSOR_NS)
-    )
+    idle_ns = HAND_OVER_NS + tensors * RECEIVE_TENSOR_NS
+    most_ns = HAND_OVER_NS + tensors * MOST_TENSOR_NS
     if is_idle.sum() >= FEWEST_RECEIVED:
         idle_ns = most_ns = float(np.median(took_ns[is_idle]))
     is_long = left_ns > TWICE * idle_ns
@@ -206,10 +205,8 @@ def read_in_turn(costs: Columns, iteration_ns: float) -> Columns:
 
 def handed_over(costs: Columns, tensors: float | None, batch_bytes: float) -> Columns:
     """As if workers handed over what the training process loaded: batches of so many `tensors`."""
-    pickle_ns, receive_ns = (
-        (tensors or 0.0) * each for each in (PICKLE_TENSOR_NS, RECEIVE_TENSOR_NS)
-    )
-    shared_ns = SHARED_NS_PER_BYTE * batch_bytes
+    count, shared_ns = tensors or 0.0, SHARED_NS_PER_BYTE * batch_bytes
+    pickle_ns, receive_ns = count * PICKLE_TENSOR_NS, count * RECEIVE_TENSOR_NS
     if tensors == 0:
         pickle_ns, receive_ns = (batch_bytes * each for each in PIPE_NS_PER_BYTE)
         shared_ns = 0.0
@@ -267,9 +264,8 @@ def full_name(costs: Columns, name: str) -> str:
 
 def _known(column: Column, otherwise: Values | None = None) -> Values:
     """The column, with something else in place of what is not known: by default the mean."""
-    if otherwise is None:
-        otherwise = np.full(len(column), mean_known(column) or 0.0)
-    return np.where(column == UNKNOWN, otherwise, column).astype(np.float64)
+    instead = (mean_known(column) or 0.0) if otherwise is None else otherwise
+    return np.where(column == UNKNOWN, instead, column).astype(np.float64)
 
 
 def settings_of(run: Run, use: Cpus) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from loadeval.core.alternate import LOADS_AHEAD, Alternation
 from loadeval.core.loop import Serving
 from loadeval.core.rounds import FIXED_REAL_BLOCK, arms_of
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.run import ARMS, Run, whole_epochs
+from loadeval.data.run import ARMS, Run
+from loadeval.estimate.steady import whole_epochs
 from loadeval.testing import FakeClock, ScriptedLoader
 from tests.scripted import SerialAdapter, SerialLoader, register
 
