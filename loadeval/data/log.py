@@ -25,12 +25,13 @@ from loadeval.data.columns import Columns
 from loadeval.data.dali import run_of_dali
 from loadeval.data.run import Run, completed, readings_of, stages_of_lines, steps_of, table_of
 from loadeval.errors import RunLogError
+from loadeval.words import counted
 
 ASK_FOR_A_LOG = (
     "give a log that loadeval run or log_file= wrote, and read it with the loadeval that did"
 )
 NO_END = "there is no end line: the run was still going on, or its process was killed"
-BACKWARDS = "go back in time, which cannot be; they were left out"
+BACKWARDS = "whose times go back, which cannot be"
 MOST_TOLD = 3
 """So many lines that were left out are told one by one."""
 LOG_START = b'{"type":'
@@ -259,22 +260,25 @@ class LogReader:
         self._steps = [steps]  # the parts would take as much memory once more
         notes = self._left_out[:MOST_TOLD]
         if more := self._left_out[MOST_TOLD:]:
-            notes.append(f"{len(more)} more lines were left out")
+            notes.append(f"left out {counted(len(more), 'more line')}")
         for end in by_type[lines.RunEnd]:
             if end.batches != len(steps) and not notes:
-                notes.append(f"the run had {end.batches} batches, of which {len(steps)} are here")
+                had = counted(end.batches, "batch", "batches")
+                notes.append(f"the run had {had}, of which the log has {len(steps):,}")
         if (np.diff(steps.epoch) < 0).any():
             steps = steps.take(np.argsort(steps.epoch, kind="stable"))
         backwards = _back_in_time(steps)
         if backwards.any():
-            notes.append(f"{backwards.sum()} batches {BACKWARDS}")
+            count = counted(int(backwards.sum()), "batch", "batches")
+            notes.append(f"left out {count} {BACKWARDS}")
             steps = steps.take(~backwards)
         stages, transforms, sizes = stages_of_lines(by_type[lines.StageTimes])
         readings, missing = readings_of(by_type[lines.Readings])
         for key, table in readings.items():
             earlier = np.diff(table.time_ns, prepend=0) < 0
             if earlier.any():
-                notes.append(f"{earlier.sum()} readings of {key[1] or key[0]} {BACKWARDS}")
+                count = counted(int(earlier.sum()), "reading")
+                notes.append(f"left out {count} of {key[1] or key[0]} {BACKWARDS}")
                 readings[key] = table.take(~earlier)
         # Between two epochs of a live run no line is missing.
         is_closed, ends = bool(by_type[lines.RunEnd]), tuple(by_type[lines.EpochEnd])

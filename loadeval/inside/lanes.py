@@ -55,16 +55,15 @@ def lanes(run: Run) -> Lanes | None:
     batches = loaded(run)
     if not len(batches):
         return None
-    epochs, lengths = np.unique(batches.epoch, return_counts=True)
-    shown = batches.where(epoch=epochs[lengths == lengths.max()][-1])
+    epoch, shown = max(reversed(batches.by("epoch")), key=lambda each: len(each[1]))
     first = max((len(shown) - MOST_BATCHES) // 2, 0)
     stretch = shown.take(slice(first, first + MOST_BATCHES))
-    which = f"batches {stretch.batch[0]} to {stretch.batch[-1]}, {len(stretch)} of them drawn"
+    numbers = f"{stretch.batch[0]} to {stretch.batch[-1]}, {len(stretch)} of them drawn"
     steps, start_ns = run.steps, run.steps.request_ns + run.steps.wait_ns
     within = (start_ns >= stretch.requested_ns[0]) & (start_ns <= stretch.delivered_ns[-1])
     rows = within & (steps.request_ns != UNKNOWN) & (steps.step_ns != UNKNOWN)
     return Lanes(
-        says=f"Epoch {stretch.epoch[0]}, {which}",
+        says=f"Epoch {epoch}, batches {numbers}",
         batches=stretch,
         steps=Columns({"start_ns": start_ns[rows], "end_ns": (start_ns + steps.step_ns)[rows]}),
     )

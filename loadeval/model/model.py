@@ -235,11 +235,8 @@ class Model:
             return "loading in the training process"
         cpus_ns = iteration_ns(cpus=None, worker_cpus=None)
         workers_ns = iteration_ns(num_workers=2 * workers)
-        shared = {
-            "disk": "the storage",
-            "lock": "a lock",
-            "server": "one process that serves all",
-        }.get(self.blockage)
+        names = {"disk": "the storage", "lock": "a lock", "server": "one process that serves all"}
+        shared = names.get(self.blockage)
         if cpus_ns < helps_ns and (shared or cpus_ns <= workers_ns):
             return "the CPUs"
         if iteration_ns(prefetch_factor=4 * settings["prefetch_factor"]) < helps_ns:

@@ -234,9 +234,8 @@ def simulate(  # noqa: C901, PLR0913, PLR0915 - the processes of a loader, which
             ask(batch.worker)
             served_ns.append(machine.now_ns)
             # It was measured beside other programs, so these alone do not make it longer.
-            cpu_ns = batch.step_ns * min(
-                max(batch.step_cpu_ns / max(batch.step_ns, 1), LEAST_CPU), 1
-            )
+            computes = max(batch.step_cpu_ns / max(batch.step_ns, 1), LEAST_CPU)
+            cpu_ns = batch.step_ns * min(computes, 1)
             speed = machine.speeds(0, step_threads)[1]
             took_ns = min(cpu_ns / speed, batch.step_ns)
             machine.train(training, took_ns * speed, step_threads)

@@ -112,8 +112,8 @@ COUNTED = b'"request_ns":[0,17]'
         ((b'{"type":"aggregate","mean_ns":3}\n',), "Invalid value 'aggregate'"),
         ((encode(FIRST)[:30],), "line 2 is cut off, as when a process is killed"),
         ((encode(make_header()),), "one header was expected"),
-        ((encode(LAST), encode(FIRST)), "2 batches go back in time"),
-        ((encode(Readings("a", "b", [3, 1, 4], {})),), "1 readings of b go back in time"),
+        ((encode(LAST), encode(FIRST)), "left out 2 batches whose times go back"),
+        ((encode(Readings("a", "b", [3, 1, 4], {})),), "1 reading of b whose times go back"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else None,
 )
@@ -130,8 +130,13 @@ def test_of_many_damaged_lines_some_are_told(path: Path) -> None:
     """The lines around them are read."""
     *told, more = notes_of(path, *[b"{}\n"] * 9, encode(FIRST))
     assert [note.split(" is")[0] for note in told] == ["line 2", "line 3", "line 4"]
-    assert more == "6 more lines were left out"
+    assert more == "left out 6 more lines"
     assert read_run(path).batches == 2
+
+
+def test_batches_that_the_log_lacks_are_told(path: Path) -> None:
+    told = notes_of(path, encode(FIRST), encode(RunEnd(3)))
+    assert told == ("the run had 3 batches, of which the log has 2",)
 
 
 def test_fields_of_another_version_are_passed_over(path: Path) -> None:
