@@ -22,7 +22,7 @@ import numpy.typing as npt
 from loadeval.data.columns import UNKNOWN, Column, Columns, Values
 from loadeval.data.lines import Event, Prefetch
 from loadeval.data.run import Run, keys_of
-from loadeval.estimate.steady import WITHIN_STEP, Mask, closed_steps, steady
+from loadeval.estimate.steady import Mask, closed_steps, steady
 from loadeval.words import duration, share
 
 Matrix = npt.NDArray[np.int64]
@@ -228,7 +228,7 @@ def _as_one(shown: Run, every: Sequence[Run], steps: Columns, name: str | None) 
         for epoch, end_ns in ends + [(each.epoch, each.end_ns) for each in rank.prefetches]:
             longest[epoch] = max(longest.get(epoch, 0), end_ns or 0)
         for event in rank.events:
-            if event.kind != WITHIN_STEP:  # such a step of any rank is left out
+            if event.kind != "within a step":  # such a step of any rank is left out
                 events[event.kind, event.message].append((event.time_ns, _rank(rank)))
         for note in rank.notes:
             notes[note].append(_rank(rank))

@@ -16,14 +16,10 @@ from loadeval.data.run import ARMS, SECOND_NS, Run, two_blocks_for
 Mask = npt.NDArray[np.bool_]
 Computes = TypeVar("Computes", bound=Callable[..., object])
 
-WITHIN_STEP = "within a step"
-"""The kind of an event that tells what else than training was done in a step."""
 MOST_LEFT_OUT = 0.2
 """What happens in more than this share of the steps is a part of training."""
 FEWEST_LEFT = 3
 """Where training left so many epochs before their end, they end where it does."""
-OPTIMIZER = "optimizer"
-"""The kind of two events: optimizers are watched from now on, and the first one made a step."""
 PASSED_SHARE, PASSED_NS = 0.05, 1_000_000
 """Batches are passed over if no more than this share of their time is step, and less than a
 millisecond of each: that frees their memory, and trains nothing."""
@@ -118,7 +114,7 @@ def passed_over(run: Run) -> int | None:
     All of them where there was none so far. None is not known: nobody saw optimizers step. Training
     that begins with an epoch has not passed over the one before, which may tell a mean, for one.
     """
-    times_ns = [event.time_ns for event in run.events if event.kind == OPTIMIZER]
+    times_ns = [event.time_ns for event in run.events if event.kind == "optimizer"]
     steps, count = run.steps, len(run.steps)
     if not times_ns or times_ns[0] > steps.request_ns[:1].max(initial=0):  # none was there before
         return None
@@ -143,12 +139,12 @@ def steps_left_out(run: Run) -> npt.NDArray[np.intp]:
 
     None where it does so in many steps: then it is part of them.
     """
-    times_ns = np.array([each.time_ns for each in run.events if each.kind == WITHIN_STEP], np.int64)
+    times_ns = [event.time_ns for event in run.events if event.kind == "within a step"]
     begin_ns = run.steps.request_ns + run.steps.wait_ns
-    if not len(times_ns) or not len(begin_ns):
+    if not times_ns or not len(begin_ns):
         return np.empty(0, np.intp)
     at = np.searchsorted(begin_ns, times_ns, side="right") - 1
-    is_within = (begin_ns[at] <= times_ns) & (times_ns < (begin_ns + run.steps.step_ns)[at])
+    is_within = (begin_ns[at] <= times_ns) & ((begin_ns + run.steps.step_ns)[at] > times_ns)
     rows = np.unique(at[is_within])
     return rows if len(rows) <= MOST_LEFT_OUT * len(begin_ns) else rows[:0]
 

@@ -147,7 +147,7 @@ def _unmeasured(gap: Gap, run: Run, ideal: Run | None) -> str:
     if ideal is not None:
         return "; ".join(
             f"{side.path or side.header.name} has no steady-state batches: it has "
-            f"{side.batches:,}, and the first {side.header.warmup:,} of each epoch are warm-up"
+            f"{side.batches:,}, and the warm-up of each epoch takes {side.header.warmup:,}"
             for side, iteration in ((run, gap.real), (ideal, gap.ideal))
             if iteration is None
         )

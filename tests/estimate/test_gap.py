@@ -11,7 +11,6 @@ import pytest
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import EpochEnd, Event, Prefetch
 from loadeval.estimate.gap import gap, throughput
-from loadeval.estimate.steady import OPTIMIZER
 from tests.builder import ALTERNATELY, MS, alternating, logged, run_of, steps
 
 
@@ -29,7 +28,7 @@ def times(estimate: Any) -> Any:
 
 def test_an_optimizer_that_steps_before_any_batch_came_is_no_warning() -> None:
     run = logged([10], [20])
-    stepped = tuple(Event(time_ns, "", OPTIMIZER) for time_ns in (0, 1))
+    stepped = tuple(Event(time_ns, "", "optimizer") for time_ns in (0, 1))
     none_yet = replace(run, steps=run.steps.take(slice(0)), events=stepped)
     assert gap(none_yet).real is None
 

@@ -88,7 +88,7 @@ def test_a_stall_in_an_instrumented_block_is_said(at: int, rule: str) -> None:
 def test_the_run_without_steady_batches_is_named() -> None:
     real, replay = logged([5.0] * 60), logged([0.0], mode="replay", name="short")
     assert concluded(real, replay).reason == (
-        "short has no steady-state batches: it has 1, and the first 1 of each epoch are warm-up"
+        "short has no steady-state batches: it has 1, and the warm-up of each epoch takes 1"
     )
 
 

@@ -15,7 +15,6 @@ from loadeval.data.columns import Columns
 from loadeval.data.lines import CodeSamples, EpochEnd, Event, OperatorTimes
 from loadeval.data.run import Run
 from loadeval.estimate.gap import gap
-from loadeval.estimate.steady import OPTIMIZER
 from loadeval.findings.engine import diagnose
 from tests.builder import (
     MS,
@@ -285,10 +284,10 @@ def test_samples_served_twice(first: list[int], second: list[int], times: int) -
 def with_steps_of_optimizers(step_ms: npt.ArrayLike, first: int | None, **known: Any) -> Run:
     """A log whose batches are waited for 10 ms each, and the first step was at that batch."""
     run = logged([10] * len(np.asarray(step_ms)), step_ms, **known)
-    events = [Event(0, "watched", OPTIMIZER)]
+    events = [Event(0, "watched", "optimizer")]
     if first is not None:
         came_ns = run.steps.request_ns + run.steps.wait_ns
-        events.append(Event(int(came_ns[first]) + 1, "stepped", OPTIMIZER))
+        events.append(Event(int(came_ns[first]) + 1, "stepped", "optimizer"))
     return replace(run, events=tuple(events))
 
 
