@@ -224,7 +224,7 @@ class Measurement:
 
         In a forked child, whose run it is not, nothing happens.
         """
-        if self.recorder.is_of_parent:
+        if self.recorder.in_forked_child:
             return
         with self.guard:
             self.recorder.close()
