@@ -26,7 +26,7 @@ from loadeval.core.counting import Counter
 from loadeval.core.loop import EpochPlan, RealEpoch, Serving, served
 from loadeval.core.recorder import OpenEpoch, Recorder
 from loadeval.core.replay import BatchCache, ReplayEpoch, fill
-from loadeval.core.rounds import Schedule
+from loadeval.core.schedule import Schedule
 from loadeval.core.threads import pause_at_exit
 from loadeval.data.dali import metrics_of, span_of, summary_of, write_metrics
 from loadeval.data.environment import describe_environment

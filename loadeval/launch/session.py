@@ -91,7 +91,7 @@ class MeasuredLoader:
         """A measured epoch, of which `make` makes the loader's own iterator."""
         alternation = self.measurement.alternation
         if alternation is not None and self.evaluates:
-            alternation.serve_whole()
+            alternation.skips_next = True
         read = Read(loader)
         self._reads.add(read)
         self.source = _source_of(loader)
