@@ -85,8 +85,12 @@ class Settings:
         self._expect("samples", self.samples is None or callable(self.samples), "a function")
         self._expect("unit", type(given("unit")) is str and self.unit, "a word")
         self._expect("stages", isinstance(self.stages, bool | None), "True, False or None")
-        seconds = "seconds, more than 0; pass probes=() to record no system metrics"
-        self._expect("probe_interval_s", 0 < self.probe_interval_s < math.inf, seconds)
+        none = "pass probes=() to record no system metrics"
+        is_right = isinstance(self.probes, Iterable) and not isinstance(self.probes, str)
+        self._expect("probes", is_right, f"a list of 'gpu', 'host' or other probes; {none}")
+        interval_s: Any = self.probe_interval_s
+        is_right = isinstance(interval_s, int | float) and 0 < interval_s < math.inf
+        self._expect("probe_interval_s", is_right, f"seconds, more than 0; {none}")
         for name, modes in ONLY_IN.items():
             there = " or ".join(map(repr, modes))
             only = f"only in mode {there}, and the mode is {self.mode!r}; omit {name}="

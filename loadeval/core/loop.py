@@ -9,7 +9,7 @@ from itertools import chain, islice, repeat
 from typing import Any, Protocol, cast
 
 from loadeval.adapter import begun
-from loadeval.core.annotate import Annotation
+from loadeval.core.annotate import Annotation, annotated
 from loadeval.core.recorder import NOTHING, Count, OpenEpoch, Span, nothing_in
 from loadeval.data.lines import Cause
 from loadeval.errors import Guard, of_the_loader
@@ -128,7 +128,7 @@ class Serving:
 
     `begin` gives the OpenEpoch to note it in, once the first batch is asked for. `counter_for`
     makes the counting function from the first batch. `owner` is held, so that its log stays open.
-    Where there is an `annotation`, it puts a profiler's ranges around waits and steps.
+    Where there is an `annotation`, a profiler's ranges are around waits and steps.
 
     What fails in here trips `guard`. Once that has tripped, here or elsewhere, the rest of the
     epoch is served unmeasured; it is too where a batch is asked for while another one is waited
@@ -262,7 +262,7 @@ class Serving:
     def _opened(self, span: Span, epoch: OpenEpoch) -> Hot:
         batches = begun(span.source)
         if self._annotation is not None:
-            batches = self._annotation.around(batches, span.arm)
+            batches = annotated(batches, span.arm, self._annotation)
         if epoch.gpu_idle is not None:
             batches = epoch.gpu_idle.watched(batches)
         unserved, self._unserved = self._unserved, deque()
