@@ -109,8 +109,8 @@ class Settings:
     @property
     def in_header(self) -> dict[str, Any]:
         """What the header of a log tells of them, as JSON."""
-        told = ((name, getattr(self, name)) for name in IN_HEADER)
-        return {name: "inf" if value == math.inf else value for name, value in told}
+        values = ((name, getattr(self, name)) for name in IN_HEADER)
+        return {name: "inf" if value == math.inf else value for name, value in values}
 
     def warmup_for(self, prefetch_depth: int | None) -> int:
         """How many batches of each epoch are not steady, of a loader with such a queue."""

@@ -15,7 +15,7 @@ from loadeval.data.lines import Cause
 from loadeval.errors import Guard, of_the_loader
 
 CHUNK = 4096
-"""After so many batches, at most, the loop does more than to read the clock and count."""
+"""For so many batches in a row, at most, the hot loop only reads the clock and counts."""
 CHUNK_GROWTH = 8
 """The first chunks of an epoch grow by this factor."""
 SEVERAL_THREADS = "epoch {}: several threads read it at once, so what they read is not measured"
@@ -32,8 +32,8 @@ where times are noted, and the clock."""
 class EpochPlan(Protocol):
     """How an epoch is served: in spans, and what is left of it afterwards unmeasured.
 
-    `rest` is None when the spans end with the epoch. `asked_ns` is when the batch was asked for
-    that no span has; None if the hot loop knows best.
+    `rest` is None when the spans end with the epoch. `asked_ns` is when the first batch after the
+    spans was asked for, if that was before the hot loop heard of it.
     """
 
     rest: Iterator[Any] | None = None
