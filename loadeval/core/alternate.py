@@ -66,7 +66,8 @@ class Alternation:
         # Workers go on loading while a batch is copied; a loader without them waits.
         self.loads_meanwhile = bool(info.workers)
         self.activity = None if info.workers == 0 else WorkerActivity()
-        self.looks = True
+        self.instrumented = schedule.has_instruments
+        """What is served now is of a block for the instruments, or before the first block."""
         self.skips_next = False
         """The epoch that begins next is none of this run: it is served as it comes."""
 
@@ -91,16 +92,11 @@ class Alternation:
 
         Returns whether that changes what is done.
         """
-        changes = self.schedule.has_instruments and on != self.looks
+        changes = self.schedule.has_instruments and on != self.instrumented
         if changes:
-            self.looks = on
+            self.instrumented = on
             self.recorder.look(on)
         return changes
-
-    @property
-    def instrumented(self) -> bool:
-        """Whether what is served now is of a block for the instruments."""
-        return self.looks and self.schedule.has_instruments
 
 
 class Remaining:

@@ -216,7 +216,8 @@ class Serving:
     def _go_on(self, request: int) -> tuple[int, Hot] | None:
         """Go on with the span after an exception, or to the next one.
 
-        Returns when the batch was asked for that it is to give; None at the end of all spans.
+        Returns when the next batch was asked for, and where the hot loop finds it; None at the end
+        of all spans.
         """
         epoch = self._epoch = self._epoch or self._begin()
         if self._spans is None:
