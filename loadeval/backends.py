@@ -246,8 +246,8 @@ def compare_backends(  # noqa: C901 - one way through
         names, chance = [*adapters], random.Random(settings.seed)  # noqa: S311 - no secret
         for _ in range(rounds):
             for name in chance.sample(names, len(names)):
-                if name not in failed and (error := serve(name)) is not None:
-                    failed[name] = error
+                if name not in failed and (failure := serve(name)) is not None:
+                    failed[name] = failure
     results = {
         name: result_of(adapter.measurement.recorder.run())
         for name, adapter in adapters.items()

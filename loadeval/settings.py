@@ -86,16 +86,16 @@ class Settings:
         self._expect("unit", type(given("unit")) is str and self.unit, "a word")
         self._expect("stages", isinstance(self.stages, bool | None), "True, False or None")
         none = "pass probes=() to record no system metrics"
-        is_right = isinstance(self.probes, Iterable) and not isinstance(self.probes, str)
+        probes, interval_s = given("probes"), given("probe_interval_s")
+        is_right = isinstance(probes, Iterable) and not isinstance(probes, str)
         self._expect("probes", is_right, f"a list of 'gpu', 'host' or other probes; {none}")
-        interval_s: Any = self.probe_interval_s
         is_right = isinstance(interval_s, int | float) and 0 < interval_s < math.inf
         self._expect("probe_interval_s", is_right, f"seconds, more than 0; {none}")
         for name, modes in ONLY_IN.items():
             there = " or ".join(map(repr, modes))
             only = f"only in mode {there}, and the mode is {self.mode!r}; omit {name}="
             self._expect(name, not given(name) or self.mode in modes, only)
-        object.__setattr__(self, "probes", tuple(self.probes))  # also of a further run
+        object.__setattr__(self, "probes", tuple(probes))  # also of a further run
 
     def _expect(self, name: str, is_right: object, expected: str) -> None:
         if not is_right:

@@ -107,6 +107,9 @@ class Structure:
     that is built in another way is counted by itself, and those after it are taken to be like it.
     """
 
+    _mark_of: Callable[[Any], Any]
+    _samples_of: Callable[[Any], int]
+
     def __init__(self, counter: Counter, batch: Any) -> None:
         self._counter = counter
         self._tells_padding = True

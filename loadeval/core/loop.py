@@ -201,7 +201,7 @@ class Serving:
     def _count_first(self, batch: Any) -> Count:
         cast("OpenEpoch", self._epoch).started(batch)
         self._count = self._counter_for(batch)
-        counted = self._count(batch)
+        counted: Count = self._count(batch)
         self._note_count(counted)
         return counted
 
