@@ -28,7 +28,7 @@ from loadeval.adapter import (
     leaves,
 )
 from loadeval.core.counting import Counter
-from loadeval.core.rounds import Schedule, in_rounds
+from loadeval.core.schedule import Schedule
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import LoaderInfo
 from loadeval.data.run import block_for
@@ -210,7 +210,7 @@ def compare_backends(  # noqa: C901 - one way through
         Path(log_dir).mkdir(parents=True, exist_ok=True)
         logs = {name: Path(log_dir, f"{name}.jsonl") for name in backends}
 
-    def serve(_round: int, name: str) -> Exception | None:
+    def serve(name: str) -> Exception | None:
         """Train on one backend for a round; returns what its loader raises."""
         trains = False
         try:
@@ -244,7 +244,10 @@ def compare_backends(  # noqa: C901 - one way through
             stack.callback(adapter.measurement.close)
             adapter.measurement.guard = UNGUARDED  # what fails in here is the backend's error
         names, chance = [*adapters], random.Random(settings.seed)  # noqa: S311 - no secret
-        in_rounds((chance.sample(names, len(names)) for _ in range(rounds)), serve, failed)
+        for _ in range(rounds):
+            for name in chance.sample(names, len(names)):
+                if name not in failed and (failure := serve(name)) is not None:
+                    failed[name] = failure
     results = {
         name: result_of(adapter.measurement.recorder.run())
         for name, adapter in adapters.items()

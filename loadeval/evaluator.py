@@ -26,7 +26,7 @@ from loadeval.core.counting import Counter
 from loadeval.core.loop import EpochPlan, RealEpoch, Serving, served
 from loadeval.core.recorder import OpenEpoch, Recorder
 from loadeval.core.replay import BatchCache, ReplayEpoch, fill
-from loadeval.core.rounds import Schedule
+from loadeval.core.schedule import Schedule
 from loadeval.core.threads import pause_at_exit
 from loadeval.data.dali import metrics_of, span_of, summary_of, write_metrics
 from loadeval.data.environment import describe_environment
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 class Measurement:
     """One run: measures epochs of a loader, and records them.
 
-    It does not hold the loader, whose end may be the end of the run. What fails in loadeval trips
+    It does not hold the loader: where that is freed, the run may end. What fails in loadeval trips
     `guard`: from then on training gets the loader's own epochs, or those of the kept batches.
 
     Args:
         loader: what to measure.
-        settings: how. `metrics_file` may become another one.
+        settings: how.
         cache: the batches to replay, where they are known; else those that `loader` gives first.
         adapter: how to use the loader; by default the registered one.
         schedule: the blocks of an alternating run; by default those that the settings ask for.
@@ -181,7 +181,7 @@ class Measurement:
         return iter(loader if is_iterable(loader) else loader())
 
     def _length_of(self, loader: Any, adapter: Adapter) -> float:
-        """How many batches an epoch of replay has, which may be of a part of the first loader."""
+        """How many batches an epoch of replay has; `loader` may be shorter than the first one."""
         if self.cache is None:
             return math.inf
         known = self.settings.epoch_batches or adapter.describe(loader).length
@@ -224,7 +224,7 @@ class Measurement:
 
         In a forked child, whose run it is not, nothing happens.
         """
-        if self.recorder.is_of_parent:
+        if self.recorder.in_forked_child:
             return
         with self.guard:
             self.recorder.close()
@@ -262,8 +262,8 @@ def place_among_ranks() -> dict[str, int]:
     if getattr(distributed, "is_initialized", bool)():
         place = {name: getattr(distributed, f"get_{name}")() for name in names}
     else:
-        told = ((name, os.environ.get(name.upper(), "")) for name in names)
-        place = {name: int(number) for name, number in told if number.isdecimal()}
+        variables = ((name, os.environ.get(name.upper(), "")) for name in names)
+        place = {name: int(number) for name, number in variables if number.isdecimal()}
     return place if place.get("world_size", 1) > 1 else {}
 
 
@@ -334,7 +334,7 @@ class LoaderEvaluator:
         annotate: "nvtx" or "torch" marks waits and steps as named ranges, such as
             `loadeval.wait real`, for Nsight Systems or torch's profiler (docs/export.md).
         stages: whether to time what happens inside the loader: fetch, transforms, collate,
-            hand-over (docs/inside-the-loader.md); by default in `alternate` mode alone, there in
+            transfer (docs/inside-the-loader.md); by default in `alternate` mode alone, there in
             every third pair of blocks, which does not count, and at the starts of some epochs.
         track: "mlflow", "wandb" or "tensorboard" passes throughput and waits on to that tracker
             every 10 seconds, and the lost share of an alternating run at the end

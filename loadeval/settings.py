@@ -85,13 +85,17 @@ class Settings:
         self._expect("samples", self.samples is None or callable(self.samples), "a function")
         self._expect("unit", type(given("unit")) is str and self.unit, "a word")
         self._expect("stages", isinstance(self.stages, bool | None), "True, False or None")
-        seconds = "seconds, more than 0; pass probes=() to record no system metrics"
-        self._expect("probe_interval_s", 0 < self.probe_interval_s < math.inf, seconds)
+        none = "pass probes=() to record no system metrics"
+        probes, interval_s = given("probes"), given("probe_interval_s")
+        is_right = isinstance(probes, Iterable) and not isinstance(probes, str)
+        self._expect("probes", is_right, f"a list of 'gpu', 'host' or other probes; {none}")
+        is_right = isinstance(interval_s, int | float) and 0 < interval_s < math.inf
+        self._expect("probe_interval_s", is_right, f"seconds, more than 0; {none}")
         for name, modes in ONLY_IN.items():
             there = " or ".join(map(repr, modes))
             only = f"only in mode {there}, and the mode is {self.mode!r}; omit {name}="
             self._expect(name, not given(name) or self.mode in modes, only)
-        object.__setattr__(self, "probes", tuple(self.probes))  # also of a further run
+        object.__setattr__(self, "probes", tuple(probes))  # also of a further run
 
     def _expect(self, name: str, is_right: object, expected: str) -> None:
         if not is_right:
@@ -105,8 +109,8 @@ class Settings:
     @property
     def in_header(self) -> dict[str, Any]:
         """What the header of a log tells of them, as JSON."""
-        told = ((name, getattr(self, name)) for name in IN_HEADER)
-        return {name: "inf" if value == math.inf else value for name, value in told}
+        values = ((name, getattr(self, name)) for name in IN_HEADER)
+        return {name: "inf" if value == math.inf else value for name, value in values}
 
     def warmup_for(self, prefetch_depth: int | None) -> int:
         """How many batches of each epoch are not steady, of a loader with such a queue."""

@@ -45,3 +45,10 @@ def register(monkeypatch: pytest.MonkeyPatch, module: str, adapter: type[Iterabl
     point = EntryPoint(module, f"{module}:{adapter.__name__}", registry.GROUP)
     monkeypatch.setattr(EntryPoint, "load", lambda _: adapter)
     monkeypatch.setattr(registry, "registered", lambda: {module: point})
+
+
+@pytest.fixture
+def serial(monkeypatch: pytest.MonkeyPatch) -> type[SerialLoader]:
+    """SerialLoader, whose adapter is registered."""
+    register(monkeypatch, SerialLoader.__module__, SerialAdapter)
+    return SerialLoader

@@ -18,6 +18,7 @@ from tensorboard.util.tensor_util import make_ndarray
 from loadeval import LoaderEvaluator, LoadevalWarning, UsageError, track
 from loadeval.core.threads import BackgroundThreads
 from loadeval.data.run import Run
+from loadeval.errors import UNGUARDED
 from loadeval.track import INTERVAL_S, Log, Tracking
 from tests.builder import alternating, make_header
 from tests.runs.measured import recorded
@@ -43,7 +44,7 @@ def nothing() -> None:
 
 
 def begin(tracked: Tracking) -> None:
-    tracked.begin(NoThreads(), nothing)
+    tracked.begin(NoThreads(UNGUARDED), nothing)
 
 
 def a_run() -> Run:

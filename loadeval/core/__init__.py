@@ -6,6 +6,5 @@ bytes and padding of a batch, `recorder.py` takes what was noted to the log or i
 own times, and `annotate.py` puts a profiler's ranges around waits and steps.
 
 `batch.py` walks and copies what is inside a batch. `replay.py` serves kept batches again and again.
-`rounds.py` plans blocks, and who has turns when, and `alternate.py` serves both arms of one run by
-that.
+`schedule.py` plans blocks, and `alternate.py` serves both arms of one run by it.
 """

@@ -20,7 +20,7 @@ from loadeval.core.counting import Counter
 from loadeval.core.cuda import spare_bytes, timing_events
 from loadeval.core.loop import EpochPlan, RealEpoch
 from loadeval.core.recorder import Recorder, Span
-from loadeval.core.rounds import PlannedBlock, Schedule
+from loadeval.core.schedule import PlannedBlock, Schedule
 from loadeval.data.lines import Arm, LoaderInfo, Prefetch, Window
 from loadeval.errors import is_of_a_signal, of_the_loader
 from loadeval.probes.processes import Family
@@ -66,19 +66,17 @@ class Alternation:
         # Workers go on loading while a batch is copied; a loader without them waits.
         self.loads_meanwhile = bool(info.workers)
         self.activity = None if info.workers == 0 else WorkerActivity()
-        self.looks = True
-        self._serves_whole = False
+        self.instrumented = schedule.has_instruments
+        """What is served now is of a block for the instruments, or before the first block."""
+        self.skips_next = False
+        """The epoch that begins next is none of this run: it is served as it comes."""
 
     def epoch(self, source: Iterator[Any], opened_ns: int) -> EpochPlan:
         """An epoch of `source`, which took `opened_ns` to make."""
-        if self._serves_whole:
-            self._serves_whole = False
+        if self.skips_next:
+            self.skips_next = False
             return RealEpoch(source, self.clock, opened_ns)
         return AlternatingEpoch(self, source, opened_ns)
-
-    def serve_whole(self) -> None:
-        """The epoch that begins next is none of this run: it is served as it comes."""
-        self._serves_whole = True
 
     def log_side_effects(self) -> None:
         """Log, once in a process, what an alternating run changes about training.
@@ -94,23 +92,18 @@ class Alternation:
 
         Returns whether that changes what is done.
         """
-        changes = self.schedule.has_instruments and on != self.looks
+        changes = self.schedule.has_instruments and on != self.instrumented
         if changes:
-            self.looks = on
+            self.instrumented = on
             self.recorder.look(on)
         return changes
-
-    @property
-    def instrumented(self) -> bool:
-        """Whether what is served now is of a block for the instruments."""
-        return self.looks and self.schedule.has_instruments
 
 
 class Remaining:
     """What is left of an epoch of which batches were taken ahead; several threads may read it.
 
-    Those that are `held`, then what the loader raised after them, of `errors` that is one at most,
-    and then what its iterator, `source`, still gives.
+    First the batches that are `held`, then the exception that the loader raised after them (of
+    `errors` there is one at most), then what the loader's iterator, `source`, still gives.
     """
 
     def __init__(self, source: Iterator[Any]) -> None:
@@ -165,8 +158,8 @@ class AlternatingEpoch(EpochPlan):
         self._queue_is_full = shared.begins_full
         self._settled_batches = 0  # real ones that were served since the last switch
         self._epoch = 0
-        self._is_over = False  # that of the loader
-        self._memory_is_full = False  # so that the last prefetch ended there
+        self._is_over = False  # the loader's own epoch
+        self._memory_is_full = False  # which ended the last prefetch
         self._has_device_clock = False
 
     def remainder(self) -> Iterator[Any]:
@@ -315,10 +308,10 @@ class AlternatingEpoch(EpochPlan):
         return None if activity is None else activity.workers_cpu_ns()
 
     def _prefetch(self, wanted: int, block: PlannedBlock) -> Prefetch:
-        """Hold copies of the next `wanted` batches of what is remaining, taken back to back.
+        """Hold copies of the loader's next `wanted` batches, taken back to back.
 
         Fewer if the epoch ends before, the loader raises, or memory is full; a batch that cannot
-        be copied is the last, and comes itself. Those beyond the loader's own queue are timed.
+        be copied is the last one, and held itself. Those beyond the loader's own queue are timed.
         """
         shared, held, clock = self._shared, self._held, self._shared.clock
         waits_ns: list[int] = []

@@ -12,54 +12,45 @@ from loadeval.data.lines import Arm
 from loadeval.errors import UsageError, of_the_loader
 from loadeval.settings import Tool
 
-End = Callable[[], object]
-"""It ends a range."""
+Annotation = Callable[[str], Callable[[], object]]
+"""Begins a range of that name, and returns what ends it."""
 
 _guards: dict[object, Any] = {}
 """Torch's objects whose ranges are open."""
 
 
-class Annotation:
-    """Puts ranges, which `begin(name)` begins, around what is served.
+def annotated(source: Iterator[Any], arm: Arm, begin: Annotation) -> Generator[Any, None, None]:
+    """The batches of `source`, up to an exception, in ranges "loadeval.wait ARM" and "... step".
 
-    They are `loadeval.wait ARM` and `loadeval.step ARM`.
+    A step ends when the next batch is asked for, or when the generator is dropped. The request that
+    finds `source` at its end has a wait, too.
     """
-
-    def __init__(self, begin: Callable[[str], End]) -> None:
-        self._begin = begin
-
-    def around(self, source: Iterator[Any], arm: Arm) -> Generator[Any, None, None]:
-        """The batches of `source`, up to an exception.
-
-        A step ends when the next batch is asked for, or when the generator is dropped. The
-        request that finds `source` at its end has a wait, too.
-        """
-        while True:
-            end = self._begin(f"loadeval.wait {arm}")
-            try:
-                batch = next(source)
-            except StopIteration:
-                return
-            except Exception as error:
-                of_the_loader(error)
-                raise
-            finally:
-                end()
-            end = self._begin(f"loadeval.step {arm}")
-            try:
-                yield batch
-            finally:
-                end()
+    while True:
+        end = begin(f"loadeval.wait {arm}")
+        try:
+            batch = next(source)
+        except StopIteration:
+            return
+        except Exception as error:
+            of_the_loader(error)
+            raise
+        finally:
+            end()
+        end = begin(f"loadeval.step {arm}")
+        try:
+            yield batch
+        finally:
+            end()
 
 
 def annotation_for(tool: Tool | None) -> Annotation | None:
-    """The Annotation for `tool`; None for None. Raises UsageError if its package is missing."""
+    """What begins ranges of `tool`. Raises UsageError if its package is missing."""
     if tool is None:
         return None
-    return Annotation(_torch_ranges() if tool == "torch" else _nvtx_ranges())
+    return _torch_ranges() if tool == "torch" else _nvtx_ranges()
 
 
-def _torch_ranges() -> Callable[[str], End]:
+def _torch_ranges() -> Annotation:
     """Ranges of torch's profiler, recorded if the profiler was on when they began.
 
     A guard of torch's ends its range when it is freed. Its `__exit__` is not used: that fails when
@@ -87,7 +78,7 @@ def _torch_ranges() -> Callable[[str], End]:
     if getattr(stop, "__name__", "") != stop_after_ranges.__name__:
         profiler._disable_profiler = stop_after_ranges  # noqa: SLF001 - there is no public hook
 
-    def begin(name: str) -> End:
+    def begin(name: str) -> Callable[[], object]:
         key = object()
         guard = _guards[key] = new_guard(name)
         guard.__enter__()
@@ -96,7 +87,7 @@ def _torch_ranges() -> Callable[[str], End]:
     return begin
 
 
-def _nvtx_ranges() -> Callable[[str], End]:
+def _nvtx_ranges() -> Annotation:
     """Ranges that NVTX knows by their number.
 
     Not those on the stack that `push` and `pop` keep for each thread: a step often ends inside

@@ -152,7 +152,6 @@ def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
 
 # How many samples and bytes
 
-BYTES = (bytes, bytearray)
 Route = tuple[tuple[Step, ...], Any]
 """The steps from a batch to something in it, and that."""
 OWN_COUNTS = ("num_graphs", "batch_size", "batch_sizes")
@@ -161,13 +160,13 @@ TensorDict, and of torch's packed sequences."""
 
 
 def survey(batch: Any) -> tuple[int | None, int | None, int, Route | None]:
-    """A batch's samples and bytes, None where that is not known, and how many leaves it has.
+    """A batch's samples and bytes, its number of leaves, and the route to what tells the samples.
 
-    Then the way to what tells the samples. That is the first object with a count of its own, or the
-    first array that has dimensions, of which the first one is that of the samples in nearly every
-    collection. Not so in an object whose class is anybody's, such as a graph: there all arrays must
-    agree in it. Bytes are those of all arrays and byte strings, and not known when those of one of
-    them are not, as of sparse tensors. Of a batch that is too large nothing is known.
+    None is not known. What tells the samples is the first object with a count of its own, or the
+    first array that has dimensions: in nearly every collection the first of these is the samples.
+    In an object of any other class, such as a graph, it is only where all arrays agree in it.
+    Bytes are those of all arrays and byte strings, and not known when those of one of them are not,
+    as of sparse tensors. Of a batch that is too large nothing is known.
     """
     samples: int | None = None
     route: Route | None = None
@@ -180,26 +179,28 @@ def survey(batch: Any) -> tuple[int | None, int | None, int, Route | None]:
         while waiting:
             node, steps, may_tell = waiting.pop()
             may_tell = may_tell and samples is None
-            told: int | None = None
+            count: int | None = None
             if not is_container(node):
                 number += 1
                 nbytes = _nbytes(node)
                 sizes += [] if nbytes is None else [nbytes]
-                told = first_dimension(node) if may_tell else None
+                count = first_dimension(node) if may_tell else None
             elif id(node) not in walked:
                 walked[id(node)] = node
                 own_count = own_count_of(node) if may_tell else None
-                told = None if own_count is None else own_count(node)
-                may_tell = may_tell and told is None and len(steps) < DEEPEST and _agree_in(node)
+                count = None if own_count is None else own_count(node)
+                may_tell = may_tell and count is None and len(steps) < DEEPEST and _agree_in(node)
                 for step, child in reversed(parts(node)):
                     waiting.append((child, (*steps, step) if may_tell else (), may_tell))
-            if told is not None:
-                samples, route = told, (steps, node)
+            if count is not None:
+                samples, route = count, (steps, node)
             nodes += 1
             _check(nodes)
     except TooLargeError:
         return None, None, MOST_NODES, None
-    except Exception:  # noqa: BLE001 - a class of anybody's fails at something
+    except Exception as error:  # a class of anybody's fails at something
+        if is_of_a_signal(error):
+            raise
         return None, None, number, None
     is_known = sizes and UNKNOWN not in sizes and sum(sizes) <= LARGEST_COUNT
     return samples, sum(sizes) if is_known else None, number, route
@@ -208,7 +209,7 @@ def survey(batch: Any) -> tuple[int | None, int | None, int, Route | None]:
 def _nbytes(leaf: Any) -> int | None:
     """Its bytes, or UNKNOWN; None for what is neither an array nor a byte string."""
     kind: Any = type(leaf)
-    if kind in BYTES:
+    if kind in (bytes, bytearray):
         return len(leaf)
     if not (kind is memoryview or is_array_type(kind)):
         return None
@@ -358,7 +359,7 @@ def copied(batch: Any) -> tuple[Any, list[str]]:
             if type(made) is kind:
                 return made
         except Exception as error:  # each library and class has its own errors
-            if _is_of_no_class(error):
+            if _is_memory_or_signal(error):
                 raise
         uncopied[id(leaf)] = leaf
         return leaf
@@ -371,12 +372,12 @@ def copied(batch: Any) -> tuple[Any, list[str]]:
             same = (leaf for leaf in leaves(made) if id(leaf) in uncopied) if uncopied else ()
             return made, [type(leaf).__qualname__ for leaf in same]
     except Exception as error:  # a class may fail at being copied in its own way
-        if _is_of_no_class(error):
+        if _is_memory_or_signal(error):
             raise
     return batch, [type(batch).__qualname__]
 
 
-def _is_of_no_class(error: Exception) -> bool:
+def _is_memory_or_signal(error: Exception) -> bool:
     """Whether `error` is of a signal's handler, or for want of memory, on the host or a device."""
     is_short = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
     is_short |= type(error).__name__ == "OutOfMemoryError"

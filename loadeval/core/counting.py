@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import reduce
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
@@ -14,39 +15,36 @@ import numpy.typing as npt
 from loadeval.adapter import Adapter, IterableAdapter
 from loadeval.core import batch as inside
 from loadeval.core.batch import as_count, is_container, own_count_of, parts, survey
-from loadeval.core.recorder import NOTHING, Count
+from loadeval.core.recorder import NOTHING, Count, nothing_in
 from loadeval.data.columns import UNKNOWN
 from loadeval.errors import in_words, is_of_a_signal, warn
 
 PLAIN_VALUES = (int, float, complex, str, type(None))
 PLAIN_RULES = {IterableAdapter.samples, IterableAdapter.nbytes}
-SELDOM = 32
-"""Bytes are added up in one batch of SELDOM for each leaf of it, or in more."""
-OFTENER = 8
-"""Where they change by themselves, they are added up so many times as often."""
-BESIDES = 8
-"""Adding up takes so much besides, in leaves."""
+BATCHES_PER_LEAF, OVERHEAD_LEAVES = 32, 8
+"""Bytes are added up once in so many batches for each leaf, which takes as long as so many more."""
+VARYING_OFTENER = 8
+"""Where they change though the first array does not, they are added up so many times as often."""
 MOST_MARKS = 1024
 """So many shapes of the first array are remembered, with what batches of each have."""
-FAILED = (
-    "counting the {} of a batch failed with {}; they are unknown from now on. Pass samples=, a "
-    "callable that returns a batch's number of samples"
-)
+ADVICE = ". Pass samples=, a callable that returns a batch's number of samples"
 
 
 class Counter:
     """Counts batches by the adapter, or by `samples`, the user's own count, which wins.
 
     A count that raises, or is no count, is UNKNOWN from then on, and says so once: counting never
-    ends a training run. So are all once a batch has had too many nodes to look at. `plain` tells
-    that samples and bytes follow from the arrays in a batch alone, and `adds_up` that bytes do; the
-    last batch of which they were added up has had so many `leaves`.
+    ends a training run. Once a batch has had too many nodes to look at, nothing is counted any
+    more.
+
+    `plain` tells that samples and bytes follow from the arrays in a batch alone, and `adds_up` that
+    bytes do; the last batch of which they were added up has had so many `leaves`.
     """
 
     def __init__(self, adapter: Adapter, samples: Callable[[Any], int | None] | None) -> None:
         self._rules: dict[str, Callable[[Any], int | None]] = {
             "samples": samples or adapter.samples,
-            "nbytes": adapter.nbytes,
+            "bytes": adapter.nbytes,
         }
         own_rules = {getattr(rule, "__func__", None) for rule in self._rules.values()}
         self.plain = own_rules == PLAIN_RULES
@@ -54,15 +52,15 @@ class Counter:
         self.leaves = 0
         self._gave_up = False
 
-    def best_for(self, batch: Any) -> Callable[[Any], Count] | None:
+    def best_for(self, batch: Any) -> Callable[[Any], Count]:
         """A function from a batch to its Count, the same object while nothing changes.
 
-        Samples are right for every batch; bytes are, or UNKNOWN, as long as they change with the
-        shape of the first array, and else in most. It is quick for batches that are built alike.
-        None when `batch` is a plain value, in which there is nothing to count.
+        It is quick for batches that are built like `batch`. Samples are right for every batch;
+        bytes are, or UNKNOWN, as long as they change with the shape of the first array, and else in
+        most.
         """
         if self.plain and (self._gave_up or issubclass(type(batch), PLAIN_VALUES)):
-            return None
+            return nothing_in
         return Structure(self, batch).count
 
     def count(self, batch: Any, samples: int | None = None) -> Count:
@@ -73,7 +71,7 @@ class Counter:
         if self._gave_up:
             return NOTHING
         if not self.adds_up:
-            nbytes = self._told("nbytes", batch)
+            nbytes = self._told("bytes", batch)
         else:
             surveyed, added_up, self.leaves, _ = survey(batch)
             nbytes = UNKNOWN if added_up is None else added_up
@@ -94,7 +92,8 @@ class Counter:
             if is_of_a_signal(error):
                 raise
             self._rules[what] = lambda _: None
-            warn(FAILED.format(what, in_words(error)))
+            failure = f"counting the {what} of a batch failed with {in_words(error)}"
+            warn(f"{failure}; they are unknown from now on{ADVICE * (what == 'samples')}")
             return UNKNOWN
 
 
@@ -108,6 +107,9 @@ class Structure:
     that is built in another way is counted by itself, and those after it are taken to be like it.
     """
 
+    _mark_of: Callable[[Any], Any]
+    _samples_of: Callable[[Any], int]
+
     def __init__(self, counter: Counter, batch: Any) -> None:
         self._counter = counter
         self._tells_padding = True
@@ -115,32 +117,14 @@ class Structure:
         self._begin(batch)
 
     def _begin(self, batch: Any) -> None:
-        """Find the way to what tells the samples, the first array as a rule."""
         counter = self._counter
         self._known: dict[Any, Count] = {}
         self._mark: Any = None  # that of no batch
         self._counted: Count = NOTHING
         self._left = self._period = 1
-        self._mark_of: Callable[[Any], Any] = counter.samples
-        self._samples_of: Callable[[Any], int] = int
-        if counter.plain:
-            self._mark_of, self._samples_of = type, lambda _: UNKNOWN
-            *_, route = survey(batch)
-            if route is not None:
-                with suppress(Exception):  # an odd container does not let go
-                    self._follow(batch, *route)
-
-    def _follow(self, batch: Any, steps: tuple[inside.Step, ...], leaf: Any) -> None:
-        node = batch
-        for make, key in steps:
-            node = make(key)(node)
-        if node is leaf:
-            own_count = own_count_of(leaf)
-            is_sized = issubclass(type(batch), (dict, list, tuple))
-            self._mark_of = _mark_of(steps, own_count or attrgetter("shape"), is_sized)
-            self._samples_of = of_last = int if own_count else itemgetter(0)
-            if steps:
-                self._samples_of = lambda mark: of_last(mark[1])
+        self._mark_of, self._samples_of = (
+            by_first_array(batch) if counter.plain else (counter.samples, int)
+        )
 
     def count(self, batch: Any) -> Count:
         """The Count of `batch`, the same object while nothing changes."""
@@ -175,8 +159,9 @@ class Structure:
         # What an adapter adds up by itself nobody else knows to follow from the samples.
         if before is not None and self._counter.adds_up:
             self._bytes_vary |= UNKNOWN != before[1] != exact[1]
-            seldom = SELDOM * (self._counter.leaves + BESIDES)
-            self._period = min(2 * self._period, seldom // OFTENER if self._bytes_vary else seldom)
+            most = BATCHES_PER_LEAF * (self._counter.leaves + OVERHEAD_LEAVES)
+            most //= VARYING_OFTENER if self._bytes_vary else 1
+            self._period = min(2 * self._period, most)
         self._left, self._mark = self._period, mark
         if len(self._known) > MOST_MARKS:
             self._known.clear()
@@ -191,24 +176,43 @@ class Structure:
         return counted if padding is None else (*counted, *padding)
 
 
+def by_first_array(batch: Any) -> tuple[Callable[[Any], Any], Callable[[Any], int]]:
+    """Functions from a batch that is built like `batch` to its mark, and from that to its samples.
+
+    An object that tells its samples itself takes the place of the first array.
+    """
+    *_, route = survey(batch)
+    if route is not None:
+        steps, leaf = route
+        with suppress(Exception):  # an odd container does not let go
+            getters = [make(key) for make, key in steps]
+            if reduce(lambda node, get: get(node), getters, batch) is leaf:
+                own_count = own_count_of(leaf)
+                of_last: Callable[[Any], int] = int if own_count else itemgetter(0)
+                if not steps:
+                    return own_count or attrgetter("shape"), of_last
+                return _mark_of(batch, steps, own_count), lambda mark: of_last(mark[1])
+    return type, lambda _: UNKNOWN
+
+
 def _mark_of(
-    steps: tuple[inside.Step, ...], last: Callable[[Any], Any], is_sized: bool
+    batch: Any, steps: tuple[inside.Step, ...], own_count: Callable[[Any], int] | None
 ) -> Callable[[Any], Any]:
     """A function from a batch to its mark, quick where the way is short, and it mostly is."""
-    if not steps:
-        return last
+    is_sized = issubclass(type(batch), (dict, list, tuple))
     makes, keys = {make for make, _ in steps}, [key for _, key in steps]
-    if type(last) is attrgetter:
-        if is_sized and makes == {itemgetter} and len(keys) == 1:
-            (first,) = keys
+    if own_count is None and makes == {attrgetter}:
+        shape_of = attrgetter(".".join([*keys, "shape"]))
+        return lambda batch: (0, shape_of(batch))
+    if own_count is None and is_sized and makes == {itemgetter}:
+        first, *others = keys
+        if not others:
             return lambda batch: (len(batch), batch[first].shape)
-        if is_sized and makes == {itemgetter} and len(keys) == 2:  # noqa: PLR2004 - a pair
-            first, second = keys
+        if len(others) == 1:
+            (second,) = others
             return lambda batch: (len(batch), batch[first][second].shape)
-        if makes == {attrgetter}:
-            shape_of = attrgetter(".".join([*keys, "shape"]))
-            return lambda batch: (type, shape_of(batch))
     getters = [make(key) for make, key in steps]
+    last = own_count or attrgetter("shape")
 
     def through_all(batch: Any) -> Any:
         node = batch

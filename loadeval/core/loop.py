@@ -9,13 +9,13 @@ from itertools import chain, islice, repeat
 from typing import Any, Protocol, cast
 
 from loadeval.adapter import begun
-from loadeval.core.annotate import Annotation
-from loadeval.core.recorder import NOTHING, Count, OpenEpoch, Span
+from loadeval.core.annotate import Annotation, annotated
+from loadeval.core.recorder import NOTHING, Count, OpenEpoch, Span, nothing_in
 from loadeval.data.lines import Cause
-from loadeval.errors import UNGUARDED, Guard, of_the_loader
+from loadeval.errors import Guard, of_the_loader
 
 CHUNK = 4096
-"""After so many batches, at most, the loop does more than to read the clock and count."""
+"""For so many batches in a row, at most, the hot loop only reads the clock and counts."""
 CHUNK_GROWTH = 8
 """The first chunks of an epoch grow by this factor."""
 SEVERAL_THREADS = "epoch {}: several threads read it at once, so what they read is not measured"
@@ -24,16 +24,16 @@ MISSING = object()
 
 
 Spans = Generator[Span, None, None]
-Hot = tuple[Iterator[Any], Callable[[Any], Count] | None, Count, list[int], Callable[[], int]]
-"""What the hot loop reads of a span: its batches, how they are counted, what the last one had in
-it, where times are noted, and the clock."""
+Hot = tuple[Iterator[Any], Callable[[Any], Count], Count, list[int], Callable[[], int]]
+"""What the hot loop reads of a span: its batches, what counts them, the Count of the last one,
+where times are noted, and the clock."""
 
 
 class EpochPlan(Protocol):
     """How an epoch is served: in spans, and what is left of it afterwards unmeasured.
 
-    `rest` is None when the spans end with the epoch. `asked_ns` is when the batch was asked for
-    that no span has; None if the hot loop knows best.
+    `rest` is None when the spans end with the epoch. `asked_ns` is when the first batch after the
+    spans was asked for, if that was before the hot loop heard of it.
     """
 
     rest: Iterator[Any] | None = None
@@ -128,12 +128,12 @@ class Serving:
 
     `begin` gives the OpenEpoch to note it in, once the first batch is asked for. `counter_for`
     makes the counting function from the first batch. `owner` is held, so that its log stays open.
-    Where there is an `annotation`, it puts a profiler's ranges around waits and steps.
+    Where there is an `annotation`, a profiler's ranges are around waits and steps.
 
-    What fails in here trips `guard`; then, or if it tripped elsewhere, the rest of the epoch is
-    served unmeasured. So it is where a second thread asks while the first one waits, or the same
-    one, as the handler of a signal may. What the loader raises passes, and the next call asks it
-    again.
+    What fails in here trips `guard`. Once that has tripped, here or elsewhere, the rest of the
+    epoch is served unmeasured; it is too where a batch is asked for while another one is waited
+    for, by a second thread or a signal's handler. What the loader raises passes, and the next call
+    asks the loader again.
     """
 
     _is_over = True
@@ -142,11 +142,11 @@ class Serving:
         self,
         plan: EpochPlan,
         begin: Callable[[], OpenEpoch],
-        counter_for: Callable[[Any], Callable[[Any], Count] | None],
+        counter_for: Callable[[Any], Callable[[Any], Count]],
         clock: Callable[[], int],
         owner: object,
-        guard: Guard = UNGUARDED,
-        annotation: Annotation | None = None,
+        guard: Guard,
+        annotation: Annotation | None,
     ) -> None:
         self._plan, self._begin, self._counter_for = plan, begin, counter_for
         self._clock, self._owner, self._guard = clock, owner, guard
@@ -155,10 +155,10 @@ class Serving:
         self._spans: Spans | None = None
         self._span: Span | None = None
         self._batches: Iterator[Any] = iter(())
-        self._count: Callable[[Any], Count] | None = None
-        self._has_begun = False
+        self._count: Any = None  # what counts batches, from the first one on
         self._is_loaders = False  # what is raised now
-        self._hot: Hot | None = (iter(()), None, NOTHING, [], clock)
+        self._between_spans: Hot = (iter(()), nothing_in, NOTHING, [], clock)
+        self._hot: Hot | None = self._between_spans
         """None while a batch is asked for, and where nothing is measured any more."""
         self._next_hot: Hot | None = self._hot
         # What an exception has left: when the batch was asked for that is to come, or the batch.
@@ -181,10 +181,9 @@ class Serving:
             while True:
                 for batch in batches:
                     deliver = clock()
-                    if count is not None:
-                        counted = count(batch)
-                        if counted is not before:
-                            self._note_count(counted)
+                    counted = count(batch)
+                    if counted is not before:
+                        self._note_count(counted)
                     marks.append(request)
                     marks.append(deliver)
                     self._hot = self._next_hot
@@ -200,17 +199,14 @@ class Serving:
         return self._next_unmeasured()
 
     def _count_first(self, batch: Any) -> Count:
-        epoch = cast("OpenEpoch", self._epoch)
-        epoch.started()
-        epoch.recorder.see(batch)
-        count = self._count = self._counter_for(batch)
-        self._has_begun = True
-        counted = NOTHING if count is None else count(batch)
+        cast("OpenEpoch", self._epoch).started(batch)
+        self._count = self._counter_for(batch)
+        counted: Count = self._count(batch)
         self._note_count(counted)
         return counted
 
     def _note_count(self, counted: Count) -> None:
-        """Note what the batch that has come has in it, and all after it, if that is another."""
+        """From the batch on that has come, this is the Count."""
         span = cast("Span", self._span)
         if counted is not span.counts[-1][1]:
             span.counts.append((span.served, counted))
@@ -220,7 +216,8 @@ class Serving:
     def _go_on(self, request: int) -> tuple[int, Hot] | None:
         """Go on with the span after an exception, or to the next one.
 
-        Returns when the batch was asked for that it is to give; None at the end of all spans.
+        Returns when the next batch was asked for, and where the hot loop finds it; None at the end
+        of all spans.
         """
         epoch = self._epoch = self._epoch or self._begin()
         if self._spans is None:
@@ -228,7 +225,7 @@ class Serving:
         interrupted, self._is_interrupted = self._is_interrupted, False
         is_waiting = interrupted  # since the request
         if interrupted:
-            epoch.resume()
+            epoch.failure = None
             request = request if self._asked_ns is None else self._asked_ns
         elif self._span is not None:
             done, self._span = self._span, None
@@ -266,7 +263,7 @@ class Serving:
     def _opened(self, span: Span, epoch: OpenEpoch) -> Hot:
         batches = begun(span.source)
         if self._annotation is not None:
-            batches = self._annotation.around(batches, span.arm)
+            batches = annotated(batches, span.arm, self._annotation)
         if epoch.gpu_idle is not None:
             batches = epoch.gpu_idle.watched(batches)
         unserved, self._unserved = self._unserved, deque()
@@ -274,9 +271,9 @@ class Serving:
         self._batches = islice(batches, span.size - span.served)
         # What is around the batches notes itself what the loader raises.
         self._is_loaders = not (span.is_ours or self._annotation or epoch.gpu_idle)
-        count = self._count if self._has_begun else self._count_first
+        count = self._count or self._count_first
         hot = self._batches, count, span.counts[-1][1], span.marks, self._clock
-        if self._has_begun and not self._is_shared:
+        if self._count is not None and not self._is_shared:
             self._next_hot = hot
         return hot
 
@@ -295,7 +292,7 @@ class Serving:
             return True
         self._is_loaders, self._is_interrupted, self._asked_ns = False, True, request
         if not self._is_shared:
-            self._hot = iter(()), None, NOTHING, [], self._clock
+            self._hot = self._between_spans
         with self._guard:
             if self._span is not None:  # of a batch that Ctrl-C caught
                 marks = self._span.marks

@@ -34,8 +34,13 @@ from loadeval.errors import Guard, in_words, warn
 from loadeval.settings import Settings
 
 Count = tuple[int, ...]
-"""It has the samples and the bytes of a batch, UNKNOWN is -1; of some, a Padding follows."""
+"""The samples and bytes of a batch, each UNKNOWN where it is; of some batches a Padding follows."""
 NOTHING: Count = (UNKNOWN, UNKNOWN)
+
+
+def nothing_in(_batch: Any) -> Count:
+    """Counts batches in which there is nothing to count."""
+    return NOTHING
 
 
 @dataclass(slots=True, eq=False)
@@ -43,13 +48,14 @@ class Span:
     """At most `size` batches of `source`, and what the hot loop notes of them.
 
     `since_ns` is when the first of them was asked for; None is now, or when the span before was
-    asked for a batch that it did not have. `asked_ns`, once it was served, is when the next one
-    was asked for. What `source` raises is the loader's own; where the source `is_ours`, it notes
-    what is. `first` is the number of its first batch in the epoch.
+    asked for a batch that it did not have. `asked_ns`, once the span was served, is when the next
+    batch was asked for. What `source` raises is the loader's own, unless the source `is_ours`,
+    which then notes what is the loader's. `first` is the number of its first batch in the epoch,
+    and `taken` how many of its rows are recorded.
 
     `marks` alternates request and delivery. `counts` holds (row, Count) where a count changed,
-    and is appended to before the marks of that row: what the marks show is complete. Another
-    thread may read both. Nothing is removed but a last batch that Ctrl-C caught, which comes again.
+    and is appended to before the marks of that row, so that rows with marks are complete for
+    another thread that reads both. Only a last batch that Ctrl-C caught is removed: it comes again.
     """
 
     source: Iterator[Any]
@@ -110,8 +116,8 @@ class Span:
 FLUSH_INTERVAL_S = 0.5
 """A killed process loses at most about a second of batches."""
 LONGEST_DRAIN_S = 30.0
-"""Where Python itself holds what a thread needs to end, as while it lists its threads, and the
-garbage collector then ends an epoch, no more is waited for the thread that takes its batches."""
+"""The main thread waits no longer for another one to take batches. That one cannot end while Python
+lists its threads, and the garbage collector may end an epoch just then."""
 MAX_WAITING_SPANS = 8
 """When more spans wait for the log thread, the hot loop takes them itself."""
 GAVE_UP = "nothing more is measured ({error}); the training goes on"
@@ -125,10 +131,10 @@ class Recorder:
     """Collects the epochs of a run, in its log or in memory; owns the threads that do so.
 
     Whatever is to be recorded is left where `drain` finds it: batches in the spans of the epochs,
-    how these ended, facts. A log is drained by a thread that lives only between an epoch's first
-    batch and its end, and so does the one that reads the probes: a loader that forks its workers
-    when an epoch begins forks with no thread of ours. No training waits for the log's file; what
-    that does not take waits in memory, as all of a run without a log does.
+    how these ended, facts. The thread that drains to a log, and the one that reads the probes, live
+    only between an epoch's first batch and its end: a loader that forks its workers when an epoch
+    begins forks with no thread of ours. No training waits for the log's file; what that does not
+    take waits in memory, as all of a run without a log does.
 
     In a forked child it is closed. What fails in loadeval, here or where else `guard` is asked,
     ends the recording.
@@ -180,14 +186,14 @@ class Recorder:
             tracking.take(self.header)
 
     @property
-    def is_of_parent(self) -> bool:
-        """Whether this process is a forked child: run, log and threads are its parent's."""
+    def in_forked_child(self) -> bool:
+        """Whether run, log and threads are those of the parent process."""
         return os.getpid() != self._process
 
     @property
     def closed(self) -> bool:
         """Whether nothing more is recorded."""
-        return self._is_closed or self.is_of_parent
+        return self._is_closed or self.in_forked_child
 
     def stop_stages(self) -> None:
         """Leave the loader as it was."""
@@ -248,18 +254,17 @@ class Recorder:
         if not self.closed:
             self._metrics.mark()
 
-    def keep(self, fact: log_lines.Prefetch | log_lines.Window | Event) -> None:
-        """Record what happened at the edge of a block."""
+    def keep(self, fact: Line) -> None:
+        """Record a fact that is complete."""
         if not self.closed:
             self._facts.append(fact)
 
     def see(self, batch: Any) -> None:
-        """Note what the first batch of a run tells of how it is copied to a device."""
-        read = self.copies.read(batch)
-        if read and not self.closed:
-            time_ns = self._clock() - self.origin_ns
+        """Record what the first batch of a run tells of how it is copied to a device."""
+        if read := self.copies.read(batch):
             values: dict[str, log_lines.Values] = {name: [each] for name, each in read.items()}
-            self._facts.append(log_lines.Readings("copies", "batch", [time_ns], values))
+            time_ns = self._clock() - self.origin_ns
+            self.keep(log_lines.Readings("copies", "batch", [time_ns], values))
 
     def note(self, message: str, kind: EventKind = "note") -> None:
         """Record an event, now."""
@@ -297,7 +302,7 @@ class Recorder:
 
         In a forked child, whose log it is not, nothing happens.
         """
-        if self.is_of_parent:
+        if self.in_forked_child:
             return
         self._threads.stop()
         self._metrics.close()
@@ -324,9 +329,9 @@ class Recorder:
         anything, on any thread; so may what handles a signal, on the main thread. Where that is in
         the middle of this, it is done again. On the main thread a signal may also break it off,
         and a log would lack its middle, so there another thread does it. In a forked child nothing
-        is done: a thread that it has not may have held the lock.
+        is done: a thread of the parent's may have held the lock.
         """
-        if self.is_of_parent:
+        if self.in_forked_child:
             return
         self._is_due = True
         if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - a flag of ours would be set too late or too early
@@ -423,10 +428,11 @@ class OpenEpoch:
         self.spans: deque[Span] = deque()
         self.has_batches = False
 
-    def started(self) -> None:
-        """The first batch is there, or about to be: from now on there is something to keep."""
+    def started(self, batch: Any) -> None:
+        """The first batch is there: from now on there is something to keep."""
         self.has_batches = True
         self.recorder.started()
+        self.recorder.see(batch)
 
     def begin(self, span: Span) -> None:
         """The batches to come are noted in `span`."""
@@ -450,13 +456,9 @@ class OpenEpoch:
         return taken
 
     def failed(self, request: int, now: int, error: BaseException) -> None:
-        """Note that the loader raised `error`; it ends the epoch unless `resume` is called."""
+        """Note that the loader raised `error`; it ends the epoch unless another batch is asked."""
         text = f"{type(error).__name__}: {error}"
         self.failure = self._end("failed", request, now, text)
-
-    def resume(self) -> None:
-        """Another batch is asked for, after an exception."""
-        self.failure = None
 
     def end(self, cause: Cause, request: int | None = None, now: int | None = None) -> None:
         """Note how the epoch ended: see EpochEnd. `request` and `now` are clock readings."""
@@ -483,22 +485,23 @@ class StageRecorder:
 
     def __init__(self, inside: Callable[[], LoaderStages | None]) -> None:
         self._origin_ns = time.perf_counter_ns()
-        self._stages: LoaderStages | None = None
-        self._is_open = True
+        self._stages: Any = None  # a LoaderStages, which may have `look`
+        self._is_open = False
         self._notes: list[StageNote] = []
         self._guard = Guard(self._give_up)
         with self._guard:
             self._stages = inside()
+            self._is_open = self._stages is not None
 
     def begin(self, loader: Any) -> Callable[[int], object]:
         """See LoaderStages; the function that it returns does not raise."""
-        known: Callable[[int], object] | None = None
-        if self._stages is not None and self._is_open:
+        known: Any = None
+        if self._is_open:
             with self._guard:
                 known = self._stages.begin(loader)
 
         def tell(epoch: int) -> None:
-            if known is not None and self._is_open:
+            if self._is_open:
                 with self._guard:
                     known(epoch)
 
@@ -513,7 +516,7 @@ class StageRecorder:
         """See LoaderStages."""
         if self.can_pause:
             with self._guard:
-                self._stages.look(on)  # type: ignore[union-attr]  # it has one
+                self._stages.look(on)
 
     def take(self) -> list[Line]:
         """What was found since the last call; its moments count from when this was made."""
@@ -528,7 +531,7 @@ class StageRecorder:
     def close(self) -> None:
         """Leave the loader as it was; what was found until now can still be taken."""
         was_open, self._is_open = self._is_open, False
-        if was_open and self._stages is not None:
+        if was_open:
             with self._guard:
                 self._stages.close()
 

@@ -56,10 +56,10 @@ class KeptBatch:
 
     def has_changed(self) -> bool:
         """Whether a tensor was changed in place."""
-        return any(
-            tensor._version != version  # noqa: SLF001 - it has no public name
-            for tensor, version in self.versions
-        )
+        for tensor, version in self.versions:  # noqa: SIM110 - any() takes longer in each batch
+            if tensor._version != version:  # noqa: SLF001 - it has no public name
+                return True
+        return False
 
 
 def refresher(node: Any, met: set[int]) -> Callable[[], Any] | None:
@@ -120,12 +120,9 @@ class BatchCache:
     Once a step has changed a batch in place, what is served `is_copied`.
     """
 
-    def __init__(self, trees: list[Any], counts: list[Count]) -> None:
+    def __init__(self, kept: list[KeptBatch]) -> None:
         self.is_copied = False
-        interned = {counted: counted for counted in counts}  # the hot loop compares by identity
-        self.kept = [
-            KeptBatch(tree, interned[counted]) for tree, counted in zip(trees, counts, strict=True)
-        ]
+        self.kept = kept
 
     def __len__(self) -> int:
         return len(self.kept)
@@ -196,12 +193,7 @@ class ReplayEpoch(EpochPlan):
         cache, kept = self._cache, self._cache.kept
         for number in self._numbers:
             try:
-                has_changed = cache.is_copied or number == 0
-                if not has_changed:
-                    for tensor, version in self._last.versions:
-                        if tensor._version != version:  # noqa: SLF001 - it has no public name
-                            has_changed = True
-                if has_changed:
+                if cache.is_copied or number == 0 or self._last.has_changed():
                     batch = self._looked_at(number)
                 else:
                     self._last = last = kept[number % len(kept)]
@@ -237,37 +229,39 @@ def fill(
     Raises CacheError if they take more than `max_bytes`, cannot be copied, or if there are none.
     """
     epoch = adapter.epoch(loader)
-    trees: list[Any] = []
-    counts: list[Count] = []
+    kept: list[KeptBatch] = []
+    interned: dict[Count, Count] = {}  # the hot loop compares by identity
     total = 0
     try:
         for batch in islice(begun(epoch), batches):
-            counts.append(counter.count(batch))
-            total += max(counts[-1][1], 0)
+            number = len(kept) + 1
+            counted = counter.count(batch)
+            total += max(counted[1], 0)
             _check_can_be_repeated(batch)
             if total > max_bytes:
+                fewer = f"keep {len(kept)} or fewer with num_cached_batches=, or " if kept else ""
                 raise CacheError(
-                    f"{len(counts)} of {batches} batches for replay take {total:,} bytes, over "
-                    f"max_cache_bytes={max_bytes:,}; keep {len(trees)} or fewer with "
-                    f"num_cached_batches=, or raise max_cache_bytes to some "
-                    f"{total * batches // len(counts):,}"
+                    f"{number} of {batches} batches for replay take {total:,} bytes, over "
+                    f"max_cache_bytes={max_bytes:,}; {fewer}raise max_cache_bytes to some "
+                    f"{total * batches // number:,}"
                 )
             try:
-                trees.append(adapter.keep(batch))
+                tree = adapter.keep(batch)
             except Exception as error:
                 raise CacheError(
-                    f"batch {len(counts)} of {batches} could not be copied for replay: {error}; if "
+                    f"batch {number} of {batches} could not be copied for replay: {error}; if "
                     "memory is short, keep fewer with num_cached_batches="
                 ) from error
+            kept.append(KeptBatch(tree, interned.setdefault(counted, counted)))
             del batch  # its memory is the loader's, which is about to be released
     finally:
         adapter.release(loader, epoch)
-    if not trees:
+    if not kept:
         raise CacheError(
             "the loader gave no batch to keep for replay; if it is an iterator that was read "
             "before, pass a new one, or a callable that returns one"
         )
-    return BatchCache(trees, counts)
+    return BatchCache(kept)
 
 
 def _check_can_be_repeated(batch: Any) -> None:

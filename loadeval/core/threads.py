@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from loadeval.data.lines import LARGEST_VALUE, CodeSamples, Readings
 from loadeval.data.log import RunLog, why
-from loadeval.errors import UNGUARDED, Guard, ProbeError, warn
+from loadeval.errors import Guard, ProbeError, warn
 
 PAUSE_S = 0.02
 """It is four of the intervals after which threads pass on Python's lock."""
@@ -100,7 +100,7 @@ class BackgroundThreads:
     them all. So none of these threads ever waits for another. What they raise trips `guard`.
     """
 
-    def __init__(self, guard: Guard = UNGUARDED) -> None:
+    def __init__(self, guard: Guard) -> None:
         self._guard = guard
         # Two threads of a program may start one of a name each, at once: both are stopped.
         self._running: list[tuple[OwnThread, threading.Lock]] = []
@@ -156,23 +156,18 @@ LOG_THREAD = "loadeval-log"
 STALLED_S = 0.05
 LONGEST_END_S = 3.0
 """The end of a run waits no longer for a file that stalls."""
-BROKEN = (
-    "the run log {path} cannot be written any more ({why}); the run continues in memory, and "
-    "save_metrics() can save it"
-)
-LEFT = "the last lines of the run log {path} are missing ({why})"
 STALLS = "it takes nothing at present"
 _warned: set[tuple[Path, str]] = set()
 """A warning has said that something in this folder is not written, for this reason."""
 _stalling: set[Path] = set()
-"""Files in these folders took nothing when last a run ended."""
+"""Files in these folders took nothing when a run ended last."""
 
 
 class LogQueue:
     """The lines of a run that are not in its file; all of them where it has none.
 
     They come from a training, which never waits, and other threads write them to `log`. A file that
-    stalls gets them later, and one that takes no more none.
+    stalls gets them later; one that cannot be written any more gets none.
     """
 
     def __init__(self, log: RunLog | None) -> None:
@@ -181,7 +176,7 @@ class LogQueue:
         self._waiting: deque[bytes] = deque()
         self._writing = threading.Lock()
         self._moving = threading.RLock()
-        self._is_broken = self._is_ended = log is None
+        self._is_broken = self._is_ended = False
 
     def put(self, text: bytes) -> None:
         """Let the `text` of a line be written."""
@@ -213,8 +208,13 @@ class LogQueue:
         except OSError as error:
             self._is_broken = True
             log.close()
-            if not log.is_overwritten:  # as was asked for
-                warn_once(log.path, BROKEN, why(error))
+            reason = why(error)
+            # That another run overwrites it was asked for.
+            if not log.is_overwritten and is_news(log.path.parent, reason):
+                warn(
+                    f"the run log {log.path} cannot be written any more ({reason}); the run "
+                    "continues in memory, and save_metrics() can save it"
+                )
         finally:
             self._writing.release()
         return True
@@ -233,7 +233,8 @@ class LogQueue:
         folder = log.path.parent
         if not within(patience_s(folder), LOG_THREAD, write_and_close) and not self._is_broken:
             _stalling.add(folder)
-            warn_once(log.path, LEFT, STALLS)
+            if is_news(folder, STALLS):
+                warn(f"the last lines of the run log {log.path} are missing ({STALLS})")
 
 
 def patience_s(folder: Path) -> float:
@@ -241,14 +242,8 @@ def patience_s(folder: Path) -> float:
     return STALLED_S if folder in _stalling else LONGEST_END_S
 
 
-def warn_once(path: Path, message: str, reason: str) -> None:
-    """Warn that `path` is not written, unless another file beside it was not for that reason."""
-    if is_news(path.parent, reason):
-        warn(message.format(path=path, why=reason))
-
-
 def is_news(folder: Path, reason: str) -> bool:
-    """Whether nothing was said yet of files in `folder` that are not written, for that reason."""
+    """Whether this is the first file in `folder` that cannot be written for this `reason`."""
     was_warned = (folder, reason) in _warned
     _warned.add((folder, reason))
     return not was_warned

@@ -17,11 +17,11 @@ from typing import Any
 
 from loadeval.adapter import adapter_for, begun, length_of
 from loadeval.core.threads import LOG_THREAD as LOG
-from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit, warn_once, within
+from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit, within
 from loadeval.data.folder import LoaderRecord, ProcessRecord, Role
 from loadeval.data.lines import Mode
 from loadeval.data.log import LOST, why
-from loadeval.errors import UsageError
+from loadeval.errors import UsageError, warn
 from loadeval.evaluator import LoaderEvaluator, Measurement, place_among_ranks
 from loadeval.launch.ended import note
 from loadeval.launch.folder import claimed_name
@@ -34,7 +34,6 @@ TORCH = "torch.utils.data"
 WATCHED, STEPPED = "steps of optimizers are watched", "an optimizer made its first step"
 SAVE_INTERVAL_S = 1.0
 """How old the count of optimizer steps in a process's file may become."""
-NOT_SAVED = "{path}, which says what was measured, is not up to date ({why})"
 
 
 class Read:
@@ -92,7 +91,7 @@ class MeasuredLoader:
         """A measured epoch, of which `make` makes the loader's own iterator."""
         alternation = self.measurement.alternation
         if alternation is not None and self.evaluates:
-            alternation.serve_whole()
+            alternation.skips_next = True
         read = Read(loader)
         self._reads.add(read)
         self.source = _source_of(loader)
@@ -290,7 +289,9 @@ class Session:
                     record.save(self.folder)
                     self._is_enough = (self.folder / ENOUGH_MARK).exists()
                 except OSError as error:
-                    warn_once(self.folder / f"{record.name}.json", NOT_SAVED, _reason(error))
+                    path, reason = self.folder / f"{record.name}.json", _reason(error)
+                    if is_news(self.folder, reason):
+                        warn(f"{path}, which says what was measured, is not up to date ({reason})")
 
         # On a thread, since a file system may stall.
         within(patience_s(self.folder) if ended else STALLED_S, LOG, write)

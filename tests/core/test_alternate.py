@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from loadeval import LoaderEvaluator
 from loadeval.core.alternate import LOADS_AHEAD, Alternation
 from loadeval.core.loop import Serving
-from loadeval.core.rounds import FIXED_REAL_BLOCK, arms_of
+from loadeval.core.schedule import FIXED_REAL_BLOCK, arms_of
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS, Run
 from loadeval.estimate.steady import whole_epochs

@@ -235,23 +235,32 @@ def test_an_image_is_copied_as_pillow_does() -> None:
 
 
 class Alarmed:
-    """A signal comes while it is copied."""
+    """A signal comes while it is copied, and while its samples are counted, not only looked for."""
 
     def __init__(self) -> None:
         self.x = np.zeros(2)
+        self.asked = 0
 
     def __deepcopy__(self, _: Any) -> Alarmed:
         signal.raise_signal(signal.SIGUSR1)
         return Alarmed()
 
+    @property
+    def num_graphs(self) -> int:
+        self.asked += 1
+        if self.asked > 1:
+            signal.raise_signal(signal.SIGUSR1)
+        return 1
 
-def test_what_a_signals_handler_raises_reaches_the_program() -> None:
+
+@pytest.mark.parametrize("look", [clone, copies.survey])
+def test_what_a_signals_handler_raises_reaches_the_program(look: Callable[[Any], Any]) -> None:
     def handler(*_: object) -> None:
         raise TimeoutError
 
     before = signal.signal(signal.SIGUSR1, handler)
     try:
         with pytest.raises(TimeoutError):
-            clone([Alarmed()])
+            look([Alarmed()])
     finally:
         signal.signal(signal.SIGUSR1, before)

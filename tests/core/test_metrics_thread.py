@@ -15,7 +15,7 @@ from loadeval import LoaderEvaluator, read_run
 from loadeval.core.threads import BackgroundThreads, MetricsReader
 from loadeval.data.lines import Readings
 from loadeval.data.run import Run
-from loadeval.errors import ProbeError
+from loadeval.errors import UNGUARDED, ProbeError
 from loadeval.testing import FakeClock, ScriptedLoader
 
 ORIGIN_NS = 1_000
@@ -54,7 +54,7 @@ class Script:
 def reader(*probes: Script) -> tuple[MetricsReader, FakeClock]:
     """A reader that is ticked by hand, and its clock."""
     clock = FakeClock(ORIGIN_NS)
-    return MetricsReader(probes, 1000, clock, clock.now_ns, BackgroundThreads()), clock
+    return MetricsReader(probes, 1000, clock, clock.now_ns, BackgroundThreads(UNGUARDED)), clock
 
 
 def plain_values(taken: list[Readings]) -> list[Any]:

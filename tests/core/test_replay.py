@@ -69,6 +69,8 @@ def test_a_loader_without_batches_is_an_error() -> None:
 def test_too_many_bytes_are_an_error_that_names_both_figures() -> None:
     with pytest.raises(CacheError, match=r"take 80 bytes, over max_cache_bytes=70; keep 1 or"):
         replay(batches(4), max_cache_bytes=70)
+    with pytest.raises(CacheError, match=r"take 40 bytes, over max_cache_bytes=30; raise max_"):
+        replay(batches(4), max_cache_bytes=30)  # of which none can be kept
 
 
 def test_a_batch_that_cannot_be_copied_is_an_error() -> None:

@@ -32,6 +32,9 @@ from loadeval import LoaderEvaluator, UsageError
         ({"annotate": "nsys"}, "annotate is .nsys.; expected .nvtx. or .torch. or None"),
         ({"dataloader": [1]}, "expected one loader"),
         ({"probe_interval_s": 0}, r"probe_interval_s is 0.*; pass probes=\(\) to record no"),
+        ({"probe_interval_s": None}, "probe_interval_s is None; expected seconds"),
+        ({"probes": None}, r"probes is None; expected a list .*; pass probes=\(\) to record no"),
+        ({"probes": "gpu"}, "probes is 'gpu'; expected a list of 'gpu'"),
         (
             {"mode": "replay", "stages": True},
             "stages is True; expected only in mode 'log' or 'alternate', and the mode is 'replay'",

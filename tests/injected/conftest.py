@@ -8,7 +8,7 @@ import pytest
 
 from loadeval.core import threads
 from tests.injected.zygote import Zygote
-from tests.scripted import SerialAdapter, SerialLoader, register
+from tests.scripted import serial  # noqa: F401 - a fixture
 
 
 @pytest.fixture(scope="session")
@@ -23,10 +23,3 @@ def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A warning is given once a folder."""
     monkeypatch.setattr(threads, "_warned", set())
     monkeypatch.setattr(threads, "_stalling", set())
-
-
-@pytest.fixture
-def serial(monkeypatch: pytest.MonkeyPatch) -> type[SerialLoader]:
-    """A loader without workers, whose adapter is registered."""
-    register(monkeypatch, SerialLoader.__module__, SerialAdapter)
-    return SerialLoader

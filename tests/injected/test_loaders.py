@@ -116,7 +116,7 @@ def test_a_programs_own_alarm_reaches_it(
             if batch == place and batch not in seen:
                 seen.append(batch)
                 alarm()
-            return (1, 1) if count is None else count(batch)
+            return count(batch)
 
         return counted
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from loadeval.core.recorder import Span
-from loadeval.core.rounds import LONGEST_BLOCK_NS, PAIRS, WARMUP_NS, PlannedBlock, Schedule
+from loadeval.core.schedule import LONGEST_BLOCK_NS, PAIRS, WARMUP_NS, PlannedBlock, Schedule
 from loadeval.data.lines import Arm
 from loadeval.data.run import (
     SHORTEST_WARMUP,

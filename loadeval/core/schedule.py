@@ -1,12 +1,11 @@
-"""Which blocks an alternating run has, and who is served when: pairs of arms, rounds of sources."""
+"""Which blocks an alternating run has: the order of the arms, how long each block is, the end."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from loadeval.core.recorder import Span
 from loadeval.data.lines import Arm
@@ -20,8 +19,6 @@ from loadeval.data.run import (
     two_blocks_for,
     with_instruments,
 )
-
-Source = TypeVar("Source")
 
 BLOCK_NS = SECOND_NS // 10
 """An ideal block is to last so long that what its first steps lose after the pause is little.
@@ -77,18 +74,18 @@ def arms_of(seed: int, pair: int) -> list[Arm]:
 class Schedule:
     """Decides the blocks of an alternating run, and follows them.
 
-    A pair's blocks are sized when it begins, from how long the iterations of both arms took last;
-    by how much a real one varies, and the order of its arms, depends on `seed` and its number
-    alone. The run ends after `pairs` pairs
-    that count, or with the first pair to reach `batches` served ones; None is no limit. `length` is
-    how many batches an epoch has, if that is known. Where `counted` is given the run has rounds:
-    each is one pair, whose blocks count so many batches.
+    A pair's blocks are sized when it begins, from how long the iterations of both arms took last.
+    How much the size of its real block varies, and the order of its arms, depend on `seed` and its
+    number alone. The run ends after `pairs` pairs that count, or with the first pair to reach
+    `batches` served ones; None is no limit. `length` is how many batches an epoch has, if that is
+    known. Where `counted` is given the run has rounds: each is one pair, whose blocks count so many
+    batches.
 
-    `served` are all batches so far, and `left` those that the block still has to count. Where by
-    its length an epoch is too short for two blocks each is a block: `whole` is that length, and
-    otherwise 0. Where it is `fixed` sizes depend on no measurement: in distributed training all
-    ranks must switch arms at the same batch. Where it `has_instruments` some pairs are for these.
-    After `is_enough` no pair begins; `is_over` tells that the last one is complete.
+    `served` are all batches so far, and `left` those that the block still has to count. Where
+    epochs are too short for two blocks each epoch is one: `whole` is their length then, else 0.
+    Where it is `fixed` sizes depend on no measurement: in distributed training all ranks must
+    switch arms at the same batch. Where it `has_instruments` some pairs are for these. After
+    `is_enough` no pair begins; `is_over` tells that the last one is complete.
     """
 
     is_enough = is_over = fixed = has_instruments = False
@@ -134,7 +131,7 @@ class Schedule:
         """The next pair is one round; the run is over, for now, when it is complete."""
         self._pairs, self.is_over = self._pair + 1, False
 
-    def advance(self, served: int, times_ns: Sequence[int] = ()) -> None:
+    def advance(self, served: int, times_ns: Sequence[int]) -> None:
         """Note counted batches of the block; it ends with its last one.
 
         `times_ns` are when they were asked for, and when the last step ended unless it was broken
@@ -303,19 +300,3 @@ class Schedule:
         else:
             likely = max(BATCHES_OF_UNKNOWN_EPOCH, 2 * self.served)
         return (self._batches or likely) - self.head - self._depth
-
-
-def in_rounds(
-    orders: Iterable[Sequence[Source]],
-    serve: Callable[[int, Source], Exception | None],
-    failed: dict[Source, Exception],
-) -> None:
-    """Serve each source once in each round, in the order of that round.
-
-    One for which `serve` returns an error has `failed`, and is left out from then on.
-    """
-    for number, order in enumerate(orders):
-        for source in order:
-            error = None if source in failed else serve(number, source)
-            if error is not None:
-                failed[source] = error
