@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
-from loadeval.evaluator import LoaderEvaluator, Measurement
+from loadeval.evaluator import Measurement
 from loadeval.launch import hook
 from loadeval.launch.folder import new_folder
 from loadeval.launch.loadeval_inject import said
-from loadeval.launch.session import TORCH, OneLoader, Session, measurement_of
+from loadeval.launch.session import TORCH, OneLoader, Session
 from loadeval.launch.settings import RunSettings, adapters, check
+from loadeval.probes import NAMES
+from loadeval.settings import Settings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -120,7 +122,8 @@ def install(
             "install(dataloader, log_file=...)"
         )
     if loader is not None:
-        return _install_one(loader, mode, **{**options, "batches": batches, "redact": redact})
+        given = {"mode": mode, "probes": NAMES, **options, "batches": batches, "redact": redact}
+        return _install_one(loader, Settings(**given))
     earlier = hook.state.session
     if earlier is not None and earlier.of_command:
         raise UsageError("this process is measured already, by `loadeval run`: omit install()")
@@ -154,7 +157,7 @@ def _end(session: Session) -> None:
         session.close()
 
 
-def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
+def _install_one(loader: Any, settings: Settings) -> Installed:
     for wrapped in ("base_dataloader", "_dataloader"):  # by Accelerate, and by Fabric
         loader = getattr(loader, wrapped, loader)
     module = sys.modules.get(TORCH)
@@ -166,7 +169,7 @@ def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
     for one in list(hook.state.ones):
         if one.loader() is loader:
             one.end()
-    measurement = measurement_of(LoaderEvaluator(loader, mode, **options))
+    measurement = Measurement(loader, settings)
     one = OneLoader(loader, measurement, hook.state.ones.remove)
     hook.add(one, {TORCH: adapters()[TORCH]})
     return Installed(lambda: measurement, one.end, loader=loader)

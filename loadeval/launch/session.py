@@ -11,22 +11,24 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from loadeval.adapter import adapter_for, begun, length_of
-from loadeval.core.threads import LOG_THREAD as LOG
-from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit, warn_once, within
+from loadeval.core import threads
 from loadeval.data.folder import LoaderRecord, ProcessRecord, Role
 from loadeval.data.lines import Mode
 from loadeval.data.log import LOST, why
 from loadeval.errors import UsageError
-from loadeval.evaluator import LoaderEvaluator, Measurement, place_among_ranks
+from loadeval.evaluator import Measurement, place_among_ranks
 from loadeval.launch.ended import note
 from loadeval.launch.folder import claimed_name
 from loadeval.launch.loadeval_inject import ENDED_MARK, ENOUGH_MARK, REFUSED_MARK, failed
 from loadeval.launch.settings import RunSettings, override
+from loadeval.probes import NAMES
+from loadeval.settings import Settings
 
 Make = Callable[[], Iterator[Any]]
 
@@ -55,7 +57,8 @@ class MeasuredLoader:
     def __init__(
         self, loader: Any, mode: Mode, log: Path, *, has_gradients: bool, options: dict[str, Any]
     ) -> None:
-        self.measurement = measurement_of(LoaderEvaluator(loader, mode, log_file=log, **options))
+        settings = Settings(mode=mode, log_file=log, probes=NAMES, **options)
+        self.measurement = Measurement(loader, settings)
         self.mode, self.log, self.kind = mode, log, _kind_of(loader)
         self.has_gradients = has_gradients
         self.optimizer_steps = self.epochs = 0
@@ -109,12 +112,6 @@ class MeasuredLoader:
         return LoaderRecord(self.log.name, role, *counts)
 
 
-def measurement_of(evaluator: LoaderEvaluator) -> Measurement:
-    """What measures, which goes on when the evaluator and its loader are gone."""
-    evaluator._closer.detach()  # noqa: SLF001 - it would end with the evaluator
-    return evaluator._measurement  # noqa: SLF001 - there is no other way to it
-
-
 def measured_epoch(
     measurement: Measurement, loader: Any, make: Make, owner: object
 ) -> Iterator[Any]:
@@ -155,11 +152,8 @@ class Session:
     @property
     def main(self) -> MeasuredLoader | None:
         """The training loader; None before any loader was iterated."""
-        return max(
-            self.loaders,
-            key=lambda loader: (loader.optimizer_steps, loader.has_gradients),
-            default=None,
-        )
+        trains_most = attrgetter("optimizer_steps", "has_gradients")
+        return max(self.loaders, key=trains_most, default=None)
 
     def epoch(self, loader: Any, make: Make, *, evaluates: bool = False) -> Iterator[Any] | None:
         """A measured epoch of `loader`, whose own iterator `make` makes; None if that fails.
@@ -191,7 +185,7 @@ class Session:
                 self.save()
         except Exception as error:  # noqa: BLE001 - the program goes on
             cause = error.__cause__
-            if not isinstance(cause, OSError) or is_news(self.folder, _reason(cause)):
+            if not isinstance(cause, OSError) or threads.is_news(self.folder, _reason(cause)):
                 failed(error)
             return None
         return measured.epoch(loader, make)
@@ -276,13 +270,15 @@ class Session:
             for loader in self.loaders:
                 loader.measurement.close()
             self.save(ended=True)
-            pause_at_exit()
+            threads.pause_at_exit()
 
     def save(self, *, ended: bool = False) -> None:
         """Write what is known about the loaders to this process's file; a forked child has none."""
         if os.getpid() != self._pid or (self._saving.locked() and not ended):
             return
         record, self._saved_s = self._record(ended=ended), time.monotonic()
+        path = self.folder / f"{self._name}.json"
+        limit_s = threads.patience_s(self.folder) if ended else threads.STALLED_S
 
         def write() -> None:
             with self._saving:
@@ -290,10 +286,10 @@ class Session:
                     record.save(self.folder)
                     self._is_enough = (self.folder / ENOUGH_MARK).exists()
                 except OSError as error:
-                    warn_once(self.folder / f"{record.name}.json", NOT_SAVED, _reason(error))
+                    threads.warn_once(path, NOT_SAVED, _reason(error))
 
         # On a thread, since a file system may stall.
-        within(patience_s(self.folder) if ended else STALLED_S, LOG, write)
+        threads.within(limit_s, threads.LOG_THREAD, write)
 
     def _record(self, *, ended: bool) -> ProcessRecord:
         are_steps = any(loader.optimizer_steps for loader in self.loaders)

@@ -126,7 +126,7 @@ def test_worker_threads_do_not_make_a_training_process_a_worker(
     monkeypatch.setattr(hook, "state", hook.State())
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
     hook.patch("torch.utils.data", "loadeval_adapters.torch:PyTorchAdapter")
-    hook.patch("torch.utils.data.dataloader")
+    hook.patch("torch.utils.data.dataloader", None)
     monkeypatch.setattr("torch.utils.data.get_worker_info", object)
     try:
         assert len(list(loader())) == 2
