@@ -99,6 +99,13 @@ def add(one: OneLoader, adapters: Mapping[str, str]) -> None:
     Finder(adapters, patch)
 
 
+def is_of_command() -> bool:
+    """Whether `loadeval run` measures this process, or will once it iterates a loader."""
+    if state.session is not None:
+        return state.session.of_command
+    return "loadeval_inject" in sys.modules and not state.is_off  # which our sitecustomize imports
+
+
 def end_session() -> None:
     """Measure nothing more with the session."""
     state.session, state.is_off = None, True

@@ -124,8 +124,7 @@ def install(
     if loader is not None:
         given = {"mode": mode, "probes": NAMES, **options, "batches": batches, "redact": redact}
         return _install_one(loader, Settings(**given))
-    earlier = hook.state.session
-    if earlier is not None and earlier.of_command:
+    if hook.is_of_command():
         raise UsageError("this process is measured already, by `loadeval run`: omit install()")
     run_settings = RunSettings(
         folder="",
@@ -136,8 +135,8 @@ def install(
         allow_changes=allow_changes,
     )
     check(run_settings)
-    if earlier is not None:
-        _end(earlier)
+    if hook.state.session is not None:
+        _end(hook.state.session)
     name = "" if redact else Path(*sys.argv[:1]).stem
     output_folder = None if output is None else Path(output)
     folder = new_folder(name or "python", time.strftime("%Y%m%d-%H%M%S"), output_folder)
