@@ -147,7 +147,7 @@ class Session:
         self._saved_s = 0.0
         self._saving = threading.Lock()
         self._is_enough = False
-        self._count_no_steps: Callable[[], None] = lambda: None
+        self._stop_counting_steps: Callable[[], None] = lambda: None
 
     @property
     def main(self) -> MeasuredLoader | None:
@@ -205,7 +205,7 @@ class Session:
             optimizer = sys.modules.get("torch.optim.optimizer")
             if optimizer is not None:
                 hook = optimizer.register_optimizer_step_post_hook(self.stepped)
-                self._count_no_steps = hook.remove
+                self._stop_counting_steps = hook.remove
             atexit.register(self.close)
             if self.of_command and sys.excepthook is sys.__excepthook__:
                 sys.excepthook = self._show_what_ends_it
@@ -265,7 +265,7 @@ class Session:
             with suppress(Exception):  # it ends as it would have ended
                 note(self.folder, error)
         atexit.unregister(self.close)
-        self._count_no_steps()
+        self._stop_counting_steps()
         if self.loaders:
             for loader in self.loaders:
                 loader.measurement.close()
