@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,22 @@ def test_what_holds_the_clock_down_is_told(
     quantities = only(probe.read())
     names = ("power_slowdown_flag", "thermal_slowdown_flag", "hardware_slowdown_flag")
     assert tuple(quantities[name] for name in names) == expected
+
+
+def test_older_drivers_have_another_name_for_what_holds_the_clock_down(
+    driver: Driver, probe: GPUProbe
+) -> None:
+    driver.add(reasons=pynvml.nvmlClocksEventReasonHwSlowdown)
+    driver.fail("nvmlDeviceGetCurrentClocksEventReasons", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    probe.open()
+    assert only(probe.read())["hardware_slowdown_flag"] == 1
+
+
+def test_a_newer_nvidia_ml_py_has_no_such_name() -> None:
+    """It is to be removed with CUDA 14."""
+    removed = "import pynvml; del pynvml.nvmlDeviceGetCurrentClocksThrottleReasons"
+    command = [sys.executable, "-c", f"{removed}; import loadeval.probes.gpu"]
+    subprocess.run(command, check=True, timeout=60)
 
 
 @pytest.mark.parametrize(
