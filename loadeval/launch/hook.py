@@ -106,9 +106,11 @@ def is_of_command() -> bool:
     return "loadeval_inject" in sys.modules and not state.is_off  # which our sitecustomize imports
 
 
-def end_session() -> None:
-    """Measure nothing more with the session."""
-    state.session, state.is_off = None, True
+def end_session(session: Session) -> None:
+    """Measure nothing more with `session`, and finish its logs, unless that was done before."""
+    if state.session is session:
+        state.session, state.is_off = None, True
+        session.close()
 
 
 def _patch_loader(kind: type, watch: Watch) -> None:

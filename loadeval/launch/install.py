@@ -37,13 +37,13 @@ class Installed:
 
     def __init__(
         self,
-        measurement: Callable[[], Measurement | None],
+        source: Session | OneLoader,
         end: Callable[[], None],
         folder: Path | None = None,
         loader: Any = None,
     ) -> None:
         self.folder = folder
-        self._measurement, self._end = measurement, end
+        self._source, self._end = source, end
         self._loader = loader  # what a framework builds is compared with it
 
     def recorded(self) -> Run:
@@ -51,7 +51,7 @@ class Installed:
 
         Raises UsageError where no loader was iterated yet.
         """
-        measurement = self._measurement()
+        measurement = self._source.measurement
         if measurement is None:
             raise UsageError("nothing was measured yet: no known loader was iterated")
         return measurement.recorder.run()
@@ -136,24 +136,14 @@ def install(
     )
     check(run_settings)
     if hook.state.session is not None:
-        _end(hook.state.session)
+        hook.end_session(hook.state.session)
     name = "" if redact else Path(*sys.argv[:1]).stem
     output_folder = None if output is None else Path(output)
     folder = new_folder(name or "python", time.strftime("%Y%m%d-%H%M%S"), output_folder)
     said.clear()
     session = Session(replace(run_settings, folder=str(folder)))
     hook.use(session, adapters())
-
-    def training() -> Measurement | None:
-        return None if session.main is None else session.main.measurement
-
-    return Installed(training, partial(_end, session), folder)
-
-
-def _end(session: Session) -> None:
-    if hook.state.session is session:
-        hook.end_session()
-        session.close()
+    return Installed(session, partial(hook.end_session, session), folder)
 
 
 def _install_one(loader: Any, settings: Settings) -> Installed:
@@ -168,7 +158,6 @@ def _install_one(loader: Any, settings: Settings) -> Installed:
     for one in list(hook.state.ones):
         if one.loader() is loader:
             one.end()
-    measurement = Measurement(loader, settings)
-    one = OneLoader(loader, measurement, hook.state.ones.remove)
+    one = OneLoader(loader, Measurement(loader, settings), hook.state.ones.remove)
     hook.add(one, {TORCH: adapters()[TORCH]})
-    return Installed(lambda: measurement, one.end, loader=loader)
+    return Installed(one, one.end, loader=loader)

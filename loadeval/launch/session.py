@@ -150,10 +150,11 @@ class Session:
         self._stop_counting_steps: Callable[[], None] = lambda: None
 
     @property
-    def main(self) -> MeasuredLoader | None:
-        """The training loader; None before any loader was iterated."""
+    def measurement(self) -> Measurement | None:
+        """What measures the training loader; None before any loader was iterated."""
         trains_most = attrgetter("optimizer_steps", "has_gradients")
-        return max(self.loaders, key=trains_most, default=None)
+        main = max(self.loaders, key=trains_most, default=None)
+        return None if main is None else main.measurement
 
     def epoch(self, loader: Any, make: Make, *, evaluates: bool = False) -> Iterator[Any] | None:
         """A measured epoch of `loader`, whose own iterator `make` makes; None if that fails.

@@ -131,11 +131,8 @@ def test_worker_threads_do_not_make_a_training_process_a_worker(
     hook.patch("torch.utils.data", "loadeval_adapters.torch:PyTorchAdapter")
     hook.patch("torch.utils.data.dataloader", None)
     monkeypatch.setattr("torch.utils.data.get_worker_info", object)
-    try:
-        assert len(list(loader())) == 2
-        session = hook.state.session
-        assert session is not None
-    finally:
-        hook.end_session()
+    assert len(list(loader())) == 2
+    session = hook.state.session
+    assert session is not None
     session.close()
     assert read_run(tmp_path / "rank0.jsonl").batches == 2
