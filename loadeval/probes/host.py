@@ -257,8 +257,8 @@ class MachineLoad:
             counters["busy_s"] = sum(times[name] for name in times if name not in NOT_BUSY)
             if "steal" in times:
                 counters["stolen_s"] = times["steal"]
-        # Each interface begins with what it received.
-        if interfaces := amounts_in(content_of(f"{self._root}/proc/net/dev")):
+            # Each interface begins with what it received; a host of many containers has many.
+            interfaces = amounts_in((self._root / "proc/net/dev").read_bytes())
             counters["received"] = sum(interfaces.values())
         return counters | ({} if self._quota is None else counts(self._quota[1] / "cpu.stat"))
 
