@@ -24,7 +24,7 @@ from loadeval.data.log import LOST, why
 from loadeval.errors import UsageError
 from loadeval.evaluator import Measurement, place_among_ranks
 from loadeval.launch.ended import note
-from loadeval.launch.folder import claimed_name
+from loadeval.launch.folder import claimed
 from loadeval.launch.loadeval_inject import ENDED_MARK, ENOUGH_MARK, REFUSED_MARK, failed
 from loadeval.launch.settings import RunSettings, override
 from loadeval.probes import NAMES
@@ -202,7 +202,11 @@ class Session:
         settings = self._settings
         if not self._name:
             self._rank = _rank()
-            self._name = claimed_name(self.folder, self._rank)
+            self._name = claimed(
+                f"rank{self._rank}",
+                lambda name: (self.folder / f"{name}.json").touch(exist_ok=False),
+                before_number="-run",
+            )
             optimizer = sys.modules.get("torch.optim.optimizer")
             if optimizer is not None:
                 hook = optimizer.register_optimizer_step_post_hook(self.stepped)
