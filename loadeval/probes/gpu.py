@@ -40,25 +40,14 @@ SLOWED_BY = {
     ),
     "hardware_slowdown_flag": pynvml.nvmlClocksEventReasonHwSlowdown,
 }
-KERNEL_BUSY, SLOWDOWNS = "kernel_busy_percent", "reasons"
+KERNEL_BUSY = "kernel_busy_percent"
 NO_DRIVER = "no NVIDIA driver found"
 MISMATCH = "the driver in the kernel and its library are of different versions, as after an update"
-
-
-def _clock_reasons(gpu: Any) -> float:
-    """What holds the clock down; drivers before 535 have another name for it."""
-    try:
-        reasons: float = pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
-    except pynvml.NVMLError_FunctionNotFound:
-        reasons = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
-    return reasons
-
 
 QUERIES: dict[str, Callable[[Any], float]] = {
     "memory_used_bytes": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu, pynvml.nvmlMemory_v2).used,
     "power_watts": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
     "sm_clock_hz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6,
-    SLOWDOWNS: _clock_reasons,
     KERNEL_BUSY: lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
 }
 PCIE = {
@@ -137,11 +126,14 @@ class GPUProbe:
         counters = self._counters.get(device.subject)
         for name, ask in QUERIES.items():
             if name != KERNEL_BUSY or counters is None:
-                with suppress(NVMLError, AttributeError):  # nvidia-ml-py drops old names
+                with suppress(NVMLError):
                     quantities[name] = ask(device.handle)
-        reasons = quantities.pop(SLOWDOWNS, None)
-        if reasons is not None:
-            quantities |= {name: bool(int(reasons) & bits) for name, bits in SLOWED_BY.items()}
+        with suppress(NVMLError, AttributeError):  # nvidia-ml-py is to drop the old name
+            try:
+                reasons = pynvml.nvmlDeviceGetCurrentClocksEventReasons(device.handle)
+            except pynvml.NVMLError_FunctionNotFound:  # before driver 535
+                reasons = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(device.handle)
+            quantities |= {name: bool(reasons & bits) for name, bits in SLOWED_BY.items()}
         if counters is not None:
             with suppress(NVMLError):
                 quantities |= counters.read()

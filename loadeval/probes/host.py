@@ -166,13 +166,13 @@ def _memory_of(usages: dict[int, Usage], file: str, kernels: Mapping[str, str]) 
 
 def _open_files_of(usages: dict[int, Usage]) -> Quantities:
     """The descriptors of the process that has the most, and how many one may have."""
-    counts, limits = [0], [math.inf]
+    most, limits = 0, [math.inf]
     for pid in usages:
         with suppress(OSError):  # it is over
-            counts.append(len(os.listdir(f"/proc/{pid}/fd")))  # noqa: PTH208 - many, often
+            most = max(most, len(os.listdir(f"/proc/{pid}/fd")))  # noqa: PTH208 - many, often
         limit = content_of(f"/proc/{pid}/limits").partition(b"Max open files")[2].split()[:1]
         limits += [int(each) for each in limit if each.isdigit()]
-    return {"open_files": max(counts), "open_files_limit": min(limits)} if max(counts) else {}
+    return {"open_files": most, "open_files_limit": min(limits)} if most else {}
 
 
 def cpus_allowed(pid: int, workers: dict[int, Usage]) -> list[Quantities]:
