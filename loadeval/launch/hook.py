@@ -103,7 +103,7 @@ def is_of_command() -> bool:
     """Whether `loadeval run` measures this process, or will once it iterates a loader."""
     if state.session is not None:
         return state.session.of_command
-    return "loadeval_inject" in sys.modules and not state.is_off  # which our sitecustomize imports
+    return "loadeval_inject" in sys.modules and not state.is_off  # our sitecustomize imports it
 
 
 def end_session(session: Session) -> None:
