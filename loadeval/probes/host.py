@@ -228,8 +228,7 @@ class MachineLoad:
     """Reads how busy the machine is, how much memory it has, and what throttles its CPUs.
 
     Memory and CPU time are those that the tightest control group leaves, where one limits them.
-    Memory and the CPUs that are allowed are read every second at most: that takes longer than all
-    else.
+    Memory and allowed CPUs take longest, and are read every second at most.
     """
 
     def __init__(self, root: Path = ROOT) -> None:
