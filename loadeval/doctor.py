@@ -16,11 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from loadeval.data.columns import UNKNOWN, Column
 from loadeval.data.environment import SHM, cpus_usable
 from loadeval.data.run import Run
-from loadeval.probes.gpu import Driver
-from loadeval.probes.gpu import driver as gpu_driver
+from loadeval.inside.stages import mean_known
+from loadeval.probes import gpu
 from loadeval.probes.limits import quota_cores
 from loadeval.words import counted, size
 
@@ -49,7 +48,7 @@ class Machine:
     threads: int | None
     shm_free_bytes: int | None
     open_files: int
-    driver: Driver
+    driver: gpu.Driver
 
 
 def read_machine() -> Machine:
@@ -65,7 +64,7 @@ def read_machine() -> Machine:
         threads=int(threads) if threads.isdigit() else None,
         shm_free_bytes=free_bytes,
         open_files=WITHOUT_LIMIT if open_files == resource.RLIM_INFINITY else open_files,
-        driver=gpu_driver(),
+        driver=gpu.driver(),
     )
 
 
@@ -130,15 +129,15 @@ def shared(m: Machine, cores: float, run: Run | None) -> Iterator[Check]:
     batch_bytes, tensors, pickled_bytes = float(BATCH_BYTES), float(TENSORS), 0.0
     if run is not None:
         loader, stages = run.loader, run.stages
+        batch_bytes = mean_known(run.steps.nbytes) or batch_bytes
+        tensors = mean_known(stages.tensors) or tensors
+        pickled_bytes = mean_known(stages.pickled_bytes) or 0.0
         if loader.workers is not None:
             # Who has threads, as DALI and SPDL, names no start method.
             has_processes = (loader.start_method, loader.persistent_workers) != (None, None)
             count = loader.workers if has_processes else 0
         if loader.workers and loader.prefetch_depth:
             prefetch = max(loader.prefetch_depth // loader.workers, 1)
-        batch_bytes = _mean(run.steps.nbytes, batch_bytes)
-        tensors = _mean(stages.tensors, tensors) or tensors
-        pickled_bytes = _mean(stages.pickled_bytes, 0.0)
     # Where half of a batch or more is pickled, it comes through a pipe.
     batches = count * prefetch + 1 if count and pickled_bytes < batch_bytes / 2 else 0
     ahead = f"({counted(count, 'worker')} x {prefetch} prefetched, and the one in the step)"
@@ -184,13 +183,11 @@ def disk(free_bytes: int) -> Check:
     return Check("disk", "ok", says)
 
 
-def driver(found: Driver) -> Check:
+def driver(found: gpu.Driver) -> Check:
     """A machine without a GPU is in order; a broken driver is to be mended."""
-    if found.missing is not None and found.broken:
-        do = "restart the machine, or load the driver anew"
-        return Check("NVIDIA driver", "change", found.missing, do)
     if found.missing is not None:
-        return Check("NVIDIA driver", "not measured", found.missing)
+        do = "restart the machine, or load the driver anew" if found.broken else None
+        return Check("NVIDIA driver", "change" if do else "not measured", found.missing, do)
     cuda = ", CUDA up to {}.{}".format(*found.cuda) if found.cuda else ""
     kinds = (f"{found.gpus.count(name)} x {name}" for name in dict.fromkeys(found.gpus))
     return Check("NVIDIA driver", "ok", f"{found.version}{cuda}: {', '.join(kinds) or 'no GPU'}")
@@ -198,8 +195,3 @@ def driver(found: Driver) -> Check:
 
 def _whole(cores: float) -> int:
     return max(1, math.floor(cores))
-
-
-def _mean(column: Column, otherwise: float) -> float:
-    known = column[column != UNKNOWN]
-    return float(known.mean()) if len(known) else otherwise

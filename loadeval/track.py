@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -48,7 +49,7 @@ class Tracking:
     ) -> None:
         self._name, self._tracker = _tracker_for(track)
         self._now_s = now_s
-        self._due_s: float | None = None
+        self._due_s = math.inf  # until the first batch
         self._is_over = False
         self._live = LiveRun()
         self._log: Log = lambda *_: None
@@ -68,7 +69,7 @@ class Tracking:
 
         `drain` hands over the lines that are due.
         """
-        if self._due_s is None:
+        if self._due_s == math.inf:
             self._due_s = self._now_s() + INTERVAL_S
             with self._given_up_on_error():
                 self._follow()
@@ -79,7 +80,7 @@ class Tracking:
     def tick(self, drain: Callable[[], None]) -> None:
         """Follow the run; log if an interval has passed since the last time."""
         with self._lock:
-            is_due = self._due_s is not None and self._now_s() >= self._due_s
+            is_due = self._now_s() >= self._due_s
             if is_due:
                 self._due_s = self._now_s() + INTERVAL_S
                 drain()
@@ -90,7 +91,7 @@ class Tracking:
 
     def finish(self, run: Callable[[], Run]) -> None:
         """Log the last scalars and the lost share, once, if there was a batch."""
-        if self._is_over or self._due_s is None:
+        if self._is_over or self._due_s == math.inf:
             return
 
         def work() -> None:

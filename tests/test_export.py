@@ -202,9 +202,6 @@ def test_a_place_that_cannot_be_written(log: Path, tmp_path: Path) -> None:
     assert files_in(tmp_path).keys() == {"run.jsonl"}
 
 
-def test_a_folder(log: Path, tmp_path: Path) -> None:
-    """Its only log is exported; one of several has to be named."""
+@pytest.mark.usefixtures("log")
+def test_the_only_log_of_a_folder(tmp_path: Path) -> None:
     assert run(tmp_path, "--format", "chrome")[0] == 0
-    (tmp_path / "second.jsonl").write_bytes(log.read_bytes())
-    code, _, err = run(tmp_path, "--format", "chrome")
-    assert (code, err) == (1, f"Error: {tmp_path} has 2 run logs; give one, such as {log}\n")

@@ -214,11 +214,6 @@ def test_a_copy_is_not_tracked() -> None:
     assert steps == [2]
 
 
-def test_an_unknown_tracker_is_refused() -> None:
-    with pytest.raises(UsageError, match="track is 'comet'; expected 'mlflow' or 'wandb' or"):
-        LoaderEvaluator([1], track="comet")
-
-
 def test_what_a_tracker_misses_is_told_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,17 +57,6 @@ def name_of(command: Sequence[str]) -> str:
     return Path(command[0]).stem
 
 
-def environment(settings: RunSettings, inherited: Mapping[str, str]) -> dict[str, str]:
-    """`inherited`, plus the variables with which each Python measures its loaders."""
-    inject = str(Path(loadeval_inject.__file__).with_name("inject"))
-    path = inherited.get("PYTHONPATH")
-    return {
-        **inherited,
-        "PYTHONPATH": inject if not path else f"{inject}{os.pathsep}{path}",
-        **settings.environment(),
-    }
-
-
 def run(
     command: Sequence[str],
     settings: RunSettings,
@@ -80,13 +69,13 @@ def run(
     """Run `command` to its end, or until the training loader has served `stop_after` batches.
 
     With `is_enough`, which is asked often of what the processes have recorded, it is run until that
-    returns True. Then `before_end` is called, and it has GRACE_S to end by itself. Once
-    `is_hanging`, which is asked often, returns True, it and all processes below it get SIGTERM, and
-    SIGKILL where they have not ended after that time.
+    returns True. Then `before_end` is called, it gets SIGINT, and SIGTERM where it has not ended
+    GRACE_S later. Once `is_hanging`, which is asked often, returns True, it and all processes below
+    it get SIGTERM, and SIGKILL where they have not ended after that time.
 
     It has our terminal, stdin, stdout and stderr, or writes to `output`, and gets the signals that
-    we get; of a terminal's Ctrl-C it gets by itself. Raises UsageError if it cannot be
-    started.
+    we get, but for a terminal's Ctrl-C, which the terminal sends to it too. Raises UsageError if it
+    cannot be started.
     """
     if settings.redact:
         share_salt()
@@ -94,10 +83,11 @@ def run(
     if stop_after is not None:
         is_enough = ServedBatches(folder, stop_after)
     received: list[int] = []
+    inject = str(Path(loadeval_inject.__file__).with_name("inject"))
+    path = os.pathsep.join(filter(None, (inject, os.environ.get("PYTHONPATH"))))
+    own = {**os.environ, "PYTHONPATH": path, **settings.environment()}
     try:
-        child = subprocess.Popen(  # noqa: S603 - what the user asked for
-            command, env=environment(settings, os.environ), stdout=output, stderr=output
-        )
+        child = subprocess.Popen(command, env=own, stdout=output, stderr=output)  # noqa: S603 - what the user asked for
     except OSError as error:
         raise UsageError(
             f"cannot run {command[0]}: {error.strerror or error}; expected a program, or a script "
@@ -136,7 +126,7 @@ def end_like(code: int) -> NoReturn:
     raise SystemExit(code)
 
 
-def why_nothing(folder: Path, code: int = 0) -> str:
+def why_nothing(folder: Path, code: int) -> str:
     """Why `folder` has no log of a command that ended with `code`, and what to do about it."""
     how = f"exit code {code}" if code >= 0 else f"signal {-code}"
     why = f"until the command ended with {how}, no data loader that loadeval knows served a batch"
@@ -202,17 +192,21 @@ def _run_until(
             _signal(hung, signal.SIGTERM)
         if is_enough is None or stopped:
             continue
+        recorded, has_enough = list[ProcessRecord](), False
         with suppress(OSError, LoadevalError):  # the program may remove or damage its logs
             recorded = processes_in(folder)
-            if is_enough(recorded):
-                before_end()
-                (folder / loadeval_inject.ENDED_MARK).touch()
-                # A launcher gets no signal: it would kill its ranks. What is not below the command
-                # gets none, whatever a file says.
-                pids = {record.pid for record in recorded if not record.ended}
-                below = _with_all_below(command)
-                stopped = [process for process in below if process.pid in pids] or [command]
-                due_s, was_stopped = time.monotonic() + GRACE_S, _signal(stopped, signal.SIGINT)
+            has_enough = is_enough(recorded)
+        if not has_enough:
+            continue
+        before_end()
+        with suppress(OSError):  # a full disk takes none
+            (folder / loadeval_inject.ENDED_MARK).touch()
+        # A launcher gets no signal: it would kill its ranks. What is not below the command gets
+        # none, whatever a file says.
+        pids = {record.pid for record in recorded if not record.ended}
+        below = _with_all_below(command)
+        stopped = [process for process in below if process.pid in pids] or [command]
+        due_s, was_stopped = time.monotonic() + GRACE_S, _signal(stopped, signal.SIGINT)
 
 
 def _with_all_below(command: psutil.Process) -> list[psutil.Process]:

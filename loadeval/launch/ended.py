@@ -23,7 +23,7 @@ DEEPEST = 6
 
 
 def note(folder: Path, error: BaseException) -> None:
-    """Write down what ends this program, in which frames, with what they hold, still are."""
+    """Write down what ends this program, while there are the frames that tell it."""
     each: BaseException | None = error
     texts, frames = list[str](), list[Any]()
     while each is not None and len(texts) < DEEPEST:

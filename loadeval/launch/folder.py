@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -43,14 +43,18 @@ def loaders_in(folder: Path) -> list[tuple[LoaderRecord, Run]]:
     return served
 
 
-def claimed_name(folder: Path, rank: int) -> str:
-    """A name that no other process has in `folder`: rank0, or rank0-run2. Raises OSError."""
-    for number in count(1):
-        name = f"rank{rank}" if number == 1 else f"rank{rank}-run{number}"
+def claimed(name: str, claim: Callable[[str], object], before_number: str = "-") -> str:
+    """`name`, or the first of NAME-2, NAME-3 and so on for which `claim` finds no file there.
+
+    Raises what `claim` raises, but for FileExistsError.
+    """
+    number = 1
+    while True:
+        own_name = name if number == 1 else f"{name}{before_number}{number}"
         with suppress(FileExistsError):
-            (folder / f"{name}.json").touch(exist_ok=False)
-            return name
-    raise AssertionError  # pragma: no cover - the numbers do not end
+            claim(own_name)
+            return own_name
+        number += 1
 
 
 def new_folder(name: str, time: str, output: Path | None = None) -> Path:
@@ -64,9 +68,11 @@ def new_folder(name: str, time: str, output: Path | None = None) -> Path:
             stem = f"{re.sub(r'[^A-Za-z0-9._-]+', '_', name)[:LONGEST_NAME]}-{time}"
             try:
                 PARENT.mkdir(exist_ok=True)
-                return _numbered(PARENT / stem).absolute()
+                return (PARENT / claimed(stem, lambda name: (PARENT / name).mkdir())).absolute()
             except OSError:  # the folder that we are in cannot be written, or is gone
-                return _numbered(Path(mkdtemp(prefix=f"{PARENT.name}-")).absolute() / stem)
+                folder = Path(mkdtemp(prefix=f"{PARENT.name}-")).absolute() / stem
+                folder.mkdir()
+                return folder
         output.mkdir(parents=True, exist_ok=True)
         if any(output.iterdir()):
             raise UsageError(
@@ -79,13 +85,3 @@ def new_folder(name: str, time: str, output: Path | None = None) -> Path:
             f"cannot make a folder for the logs, {error.filename}: {error.strerror}; name one that "
             "can be written with --output"
         ) from error
-
-
-def _numbered(path: Path) -> Path:
-    """A new folder at `path`, with a number where that exists."""
-    for number in count(1):
-        folder = path if number == 1 else path.with_name(f"{path.name}-{number}")
-        with suppress(FileExistsError):
-            folder.mkdir()
-            return folder
-    raise AssertionError  # pragma: no cover - the numbers do not end

@@ -1,4 +1,4 @@
-"""Looks from outside after trainings that write logs: where no batch comes, it finds out why.
+"""Looks after trainings from outside, by the logs that they write: where no batch comes, and why.
 
 Nothing is added to a training. Its logs are followed as `loadeval watch` does, and only once it got
 no batch for long are its processes looked at, twice.
@@ -27,14 +27,13 @@ from loadeval.probes.looks import Look, look_at
 
 TIMES_LONGEST_WAIT = 10
 LEAST_NS = 30 * SECOND_NS
-"""By default, who got no batch for so many times as long as ever before, and so long, may hang."""
+"""By default a training may hang that got no batch for 10 times its longest wait, and for 30 s."""
 INTERVAL_S = 1.0
 """The logs are read no more often."""
 SHORTEST_S, LONGEST_S = 1.0, 5.0
-"""What hangs does not move between two looks, which are a tenth of the limit apart, within these.
-"""
+"""Two looks, between which a hang does not move, are a tenth of the limit apart, within these."""
 AGAIN = 3
-"""Where it is no hang yet, it is looked at again after the limit's time divided by this."""
+"""Where it is no hang yet, the next look follows after a third of the limit."""
 
 
 class Found(NamedTuple):
@@ -49,8 +48,8 @@ class Found(NamedTuple):
     path: Path | None
 
 
-class Training(NamedTuple):
-    """A process that trains, by the logs of its loaders: for how long it got no batch from any.
+class Silence(NamedTuple):
+    """How long a process that trains got no batch from any of its loaders, by their logs.
 
     From `limit_ns` on that may be a hang.
     """
@@ -91,30 +90,30 @@ class HangWatch:
     def look(self) -> Found | None:
         """What was found, once in each silence; once more where it becomes a hang.
 
-        To be called often: it does something only when that is due, and takes some seconds where no
+        Call it often: it does something only when that is due, and takes some seconds where no
         batch comes. Raises OSError where the folder cannot be read.
         """
         now_s = self._now_s()
         if now_s < self._due_s:
             return None
         self._due_s = now_s + INTERVAL_S
-        trainings = self._trainings(now_s)
+        silences = self._silences(now_s)
         unsaid = [
             each
-            for each in trainings.values()
+            for each in silences.values()
             if each.silent_ns >= each.limit_ns and self._said.get(each.pid) != (each.batches, True)
         ]
         if not unsaid:
             return None
         limit_s = min(each.limit_ns for each in unsaid) / SECOND_NS
-        first = {pid: self._look_at(pid) for pid in trainings}
+        first = {pid: self._look_at(pid) for pid in silences}
         self._sleep(min(max(limit_s / 10, SHORTEST_S), LONGEST_S))
         now_s = self._now_s()
         self._due_s = now_s + max(limit_s / AGAIN, SHORTEST_S)
-        later = self._trainings(now_s)
+        later = self._silences(now_s)
         hangs: dict[int, Hang] = {}
         stacks: list[Look] = []
-        for pid, each in trainings.items():
+        for pid, each in silences.items():
             before, now, after = first[pid], later.get(pid), self._look_at(pid)
             if before and after and now and now.batches == each.batches:
                 hang = hang_of([before, after], declared_marks(), now.silent_ns)
@@ -123,12 +122,12 @@ class HangWatch:
         if any(each.pid not in hangs for each in unsaid):
             return None  # it has ended, or got a batch meanwhile
         ranks = tuple(hangs.values())
-        hang = hang_of_job(ranks, max(each.world_size for each in trainings.values()), self._over())
+        hang = hang_of_job(ranks, max(each.world_size for each in silences.values()), self._over())
         was_said = all(self._said.get(each.pid, (-1,))[0] == each.batches for each in unsaid)
         if hang.cause == "step" or (was_said and not hang.is_hang):
             return None
         for pid in hangs:
-            batches = trainings[pid].batches
+            batches = silences[pid].batches
             self._said[pid] = batches, hang.is_hang or self._said.get(pid) == (batches, True)
         return Found(hang, ranks, self._written(ranks, stacks))
 
@@ -150,8 +149,8 @@ class HangWatch:
             rank: n for rank, n in batches.items() if rank not in goes_on and epochs[rank] == most
         }
 
-    def _trainings(self, now_s: float) -> dict[int, Training]:
-        """The processes of this machine that go on, by what their logs say."""
+    def _silences(self, now_s: float) -> dict[int, Silence]:
+        """Those of the processes of this machine that go on."""
         loaders: dict[int, list[tuple[int, LiveRun]]] = defaultdict(list)
         for path in sorted(self._path.glob("*.jsonl")) if self._path.is_dir() else [self._path]:
             followed = self._logs.setdefault(path, FollowedRun(path))
@@ -164,12 +163,12 @@ class HangWatch:
                 continue
             if psutil.pid_exists(pid) and (host == self._host or _has_open(pid, path)):
                 loaders[pid].append((silent_ns, followed.run))
-        trainings = {}
+        silences = {}
         for pid, each in loaders.items():
             runs = [run for _, run in each]
             longest_ns = TIMES_LONGEST_WAIT * max(run.longest_wait_ns for run in runs)
             after_s, known = self._hang_after_s, runs[0].environment
-            trainings[pid] = Training(
+            silences[pid] = Silence(
                 pid,
                 known.get("rank"),
                 known.get("world_size", 1),
@@ -177,18 +176,18 @@ class HangWatch:
                 silent_ns=min(silent_ns for silent_ns, _ in each),
                 limit_ns=max(longest_ns, LEAST_NS) if after_s is None else after_s * SECOND_NS,
             )
-        return trainings
+        return silences
 
     def _written(self, ranks: Sequence[Hang], looks: Sequence[Look]) -> Path | None:
         """The new file with all stacks, beside the logs; None where there is none."""
+        if self._redact:
+            return None
         folder = self._path if self._path.is_dir() else self._path.parent
         paths = (folder / f"hang-{number}.txt" for number in count(1))
         path = next(path for path in paths if not path.exists())
         with suppress(OSError):
-            if not self._redact:
-                text = stacks_text(ranks, looks)
-                path.write_text(text, encoding="utf-8", errors="backslashreplace")
-                return path
+            path.write_text(stacks_text(ranks, looks), encoding="utf-8", errors="backslashreplace")
+            return path
         return None
 
 

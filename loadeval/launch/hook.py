@@ -1,4 +1,4 @@
-"""Replaces `__iter__` of known loaders, so that who measures can serve their epochs.
+"""Replaces `__iter__` of known loaders, so that their epochs are measured.
 
 And `__init__`, to note which line of the program made a loader. For that only frames are read, and
 nothing of the program is called: a dataset may have a hash of its own.
@@ -21,6 +21,7 @@ from types import FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from loadeval.adapter import PLACES, Watch, made_at
+from loadeval.errors import PACKAGES
 from loadeval.frames import is_library
 from loadeval.launch.loadeval_inject import FOLDER, Finder, failed
 
@@ -29,16 +30,15 @@ if TYPE_CHECKING:
 
 Method = Callable[..., Iterator[Any]]
 
-OWN = {"loadeval", "loadeval_adapters"}
 OURS = "_loadeval_class"
 """An attribute of what is put into a class: that class."""
 
 
 class State:
-    """For whom classes of this process are patched.
+    """Who measures the loaders of this process.
 
-    `session` measures all loaders, and each of `ones`, the newest first, a single one. `watched`
-    has what adapters declare for modules that were imported or are waited for.
+    `session` measures all, and each of `ones`, the newest first, a single one. `watched` has what
+    adapters declare for modules that were imported or are waited for.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class State:
 state = State()
 
 
-def patch(name: str, adapter: str | None = None) -> list[str]:
+def patch(name: str, adapter: str | None) -> list[str]:
     """Patch the loaders of the module `name`, which is imported; returns what to wait for next.
 
     `adapter` is the one registered for it; None if an adapter of another module declares this one.
@@ -99,9 +99,18 @@ def add(one: OneLoader, adapters: Mapping[str, str]) -> None:
     Finder(adapters, patch)
 
 
-def end_session() -> None:
-    """Measure nothing more with the session."""
-    state.session, state.is_off = None, True
+def is_of_command() -> bool:
+    """Whether `loadeval run` measures this process, or will once it iterates a loader."""
+    if state.session is not None:
+        return state.session.of_command
+    return "loadeval_inject" in sys.modules and not state.is_off  # our sitecustomize imports it
+
+
+def end_session(session: Session) -> None:
+    """Measure nothing more with `session`, and finish its logs, unless that was done before."""
+    if state.session is session:
+        state.session, state.is_off = None, True
+        session.close()
 
 
 def _patch_loader(kind: type, watch: Watch) -> None:
@@ -237,7 +246,7 @@ def note_made(loader: Any, frame: FrameType | None, rebuilders: Container[str]) 
             if package in rebuilders:
                 place = made_at(dataset)
                 break
-            if package not in OWN and not is_library(path):
+            if package not in PACKAGES and not is_library(path):
                 path = path.removeprefix(f"{os.getcwd()}{os.sep}")  # noqa: PTH109 - pathlib takes 5 ms
                 place = f"{path}:{frame.f_lineno}"
             frame = frame.f_back

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
-from loadeval.evaluator import LoaderEvaluator, Measurement
+from loadeval.evaluator import Measurement
 from loadeval.launch import hook
 from loadeval.launch.folder import new_folder
 from loadeval.launch.loadeval_inject import said
-from loadeval.launch.session import TORCH, OneLoader, Session, measurement_of
+from loadeval.launch.session import TORCH, OneLoader, Session
 from loadeval.launch.settings import RunSettings, adapters, check
+from loadeval.probes import NAMES
+from loadeval.settings import Settings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,13 +37,13 @@ class Installed:
 
     def __init__(
         self,
-        measurement: Callable[[], Measurement | None],
+        source: Session | OneLoader,
         end: Callable[[], None],
         folder: Path | None = None,
         loader: Any = None,
     ) -> None:
         self.folder = folder
-        self._measurement, self._end = measurement, end
+        self._source, self._end = source, end
         self._loader = loader  # what a framework builds is compared with it
 
     def recorded(self) -> Run:
@@ -49,7 +51,7 @@ class Installed:
 
         Raises UsageError where no loader was iterated yet.
         """
-        measurement = self._measurement()
+        measurement = self._source.measurement
         if measurement is None:
             raise UsageError("nothing was measured yet: no known loader was iterated")
         return measurement.recorder.run()
@@ -120,9 +122,9 @@ def install(
             "install(dataloader, log_file=...)"
         )
     if loader is not None:
-        return _install_one(loader, mode, **{**options, "batches": batches, "redact": redact})
-    earlier = hook.state.session
-    if earlier is not None and earlier.of_command:
+        given = {"mode": mode, "probes": NAMES, **options, "batches": batches, "redact": redact}
+        return _install_one(loader, Settings(**given))
+    if hook.is_of_command():
         raise UsageError("this process is measured already, by `loadeval run`: omit install()")
     run_settings = RunSettings(
         folder="",
@@ -133,28 +135,18 @@ def install(
         allow_changes=allow_changes,
     )
     check(run_settings)
-    if earlier is not None:
-        _end(earlier)
+    if hook.state.session is not None:
+        hook.end_session(hook.state.session)
     name = "" if redact else Path(*sys.argv[:1]).stem
     output_folder = None if output is None else Path(output)
     folder = new_folder(name or "python", time.strftime("%Y%m%d-%H%M%S"), output_folder)
     said.clear()
     session = Session(replace(run_settings, folder=str(folder)))
     hook.use(session, adapters())
-
-    def training() -> Measurement | None:
-        return None if session.main is None else session.main.measurement
-
-    return Installed(training, partial(_end, session), folder)
+    return Installed(session, partial(hook.end_session, session), folder)
 
 
-def _end(session: Session) -> None:
-    if hook.state.session is session:
-        hook.end_session()
-        session.close()
-
-
-def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
+def _install_one(loader: Any, settings: Settings) -> Installed:
     for wrapped in ("base_dataloader", "_dataloader"):  # by Accelerate, and by Fabric
         loader = getattr(loader, wrapped, loader)
     module = sys.modules.get(TORCH)
@@ -166,7 +158,6 @@ def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
     for one in list(hook.state.ones):
         if one.loader() is loader:
             one.end()
-    measurement = measurement_of(LoaderEvaluator(loader, mode, **options))
-    one = OneLoader(loader, measurement, hook.state.ones.remove)
+    one = OneLoader(loader, Measurement(loader, settings), hook.state.ones.remove)
     hook.add(one, {TORCH: adapters()[TORCH]})
-    return Installed(lambda: measurement, one.end, loader=loader)
+    return Installed(one, one.end, loader=loader)

@@ -44,10 +44,10 @@ said: set[str] = set()
 
 
 class Finder:
-    """Calls `patch` with each module of `adapters` once that and its parent packages are imported.
+    """Calls `patch` with a module and its adapter once it and its packages are imported.
 
-    And with its adapter; `patch` returns further modules to wait for, which have none. All other
-    finders are asked for a module, in their order, including those of editable installs.
+    `patch` returns further modules to wait for, which have no adapter. All other finders are asked
+    for a module, in their order, including those of editable installs.
     """
 
     def __init__(self, adapters: Mapping[str, str], patch: Patch) -> None:
@@ -87,7 +87,7 @@ class Finder:
         return None
 
     def _patch_after(self, name: str, loader: Any) -> None:
-        """Patch the module once `loader` has run it, and whatever imports it among the watched."""
+        """Patch the module once `loader` has run it, and the watched modules that import it."""
         run = getattr(loader, "exec_module", None)
         if run is None:
             return

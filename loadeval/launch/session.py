@@ -11,22 +11,24 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from loadeval.adapter import adapter_for, begun, length_of
-from loadeval.core.threads import LOG_THREAD as LOG
-from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit, within
+from loadeval.core import threads
 from loadeval.data.folder import LoaderRecord, ProcessRecord, Role
 from loadeval.data.lines import Mode
 from loadeval.data.log import LOST, why
 from loadeval.errors import UsageError, warn
-from loadeval.evaluator import LoaderEvaluator, Measurement, place_among_ranks
+from loadeval.evaluator import Measurement, place_among_ranks
 from loadeval.launch.ended import note
-from loadeval.launch.folder import claimed_name
+from loadeval.launch.folder import claimed
 from loadeval.launch.loadeval_inject import ENDED_MARK, ENOUGH_MARK, REFUSED_MARK, failed
 from loadeval.launch.settings import RunSettings, override
+from loadeval.probes import NAMES
+from loadeval.settings import Settings
 
 Make = Callable[[], Iterator[Any]]
 
@@ -54,7 +56,8 @@ class MeasuredLoader:
     def __init__(
         self, loader: Any, mode: Mode, log: Path, *, has_gradients: bool, options: dict[str, Any]
     ) -> None:
-        self.measurement = measurement_of(LoaderEvaluator(loader, mode, log_file=log, **options))
+        settings = Settings(mode=mode, log_file=log, probes=NAMES, **options)
+        self.measurement = Measurement(loader, settings)
         self.mode, self.log, self.kind = mode, log, _kind_of(loader)
         self.has_gradients = has_gradients
         self.optimizer_steps = self.epochs = 0
@@ -108,12 +111,6 @@ class MeasuredLoader:
         return LoaderRecord(self.log.name, role, *counts)
 
 
-def measurement_of(evaluator: LoaderEvaluator) -> Measurement:
-    """What measures, which goes on when the evaluator and its loader are gone."""
-    evaluator._closer.detach()  # noqa: SLF001 - it would end with the evaluator
-    return evaluator._measurement  # noqa: SLF001 - there is no other way to it
-
-
 def measured_epoch(
     measurement: Measurement, loader: Any, make: Make, owner: object
 ) -> Iterator[Any]:
@@ -149,16 +146,14 @@ class Session:
         self._saved_s = 0.0
         self._saving = threading.Lock()
         self._is_enough = False
-        self._count_no_steps: Callable[[], None] = lambda: None
+        self._stop_counting_steps: Callable[[], None] = lambda: None
 
     @property
-    def main(self) -> MeasuredLoader | None:
-        """The training loader; None before any loader was iterated."""
-        return max(
-            self.loaders,
-            key=lambda loader: (loader.optimizer_steps, loader.has_gradients),
-            default=None,
-        )
+    def measurement(self) -> Measurement | None:
+        """What measures the training loader; None before any loader was iterated."""
+        trains_most = attrgetter("optimizer_steps", "has_gradients")
+        main = max(self.loaders, key=trains_most, default=None)
+        return None if main is None else main.measurement
 
     def epoch(self, loader: Any, make: Make, *, evaluates: bool = False) -> Iterator[Any] | None:
         """A measured epoch of `loader`, whose own iterator `make` makes; None if that fails.
@@ -190,7 +185,7 @@ class Session:
                 self.save()
         except Exception as error:  # noqa: BLE001 - the program goes on
             cause = error.__cause__
-            if not isinstance(cause, OSError) or is_news(self.folder, _reason(cause)):
+            if not isinstance(cause, OSError) or threads.is_news(self.folder, _reason(cause)):
                 failed(error)
             return None
         return measured.epoch(loader, make)
@@ -206,11 +201,15 @@ class Session:
         settings = self._settings
         if not self._name:
             self._rank = _rank()
-            self._name = claimed_name(self.folder, self._rank)
+            self._name = claimed(
+                f"rank{self._rank}",
+                lambda name: (self.folder / f"{name}.json").touch(exist_ok=False),
+                before_number="-run",
+            )
             optimizer = sys.modules.get("torch.optim.optimizer")
             if optimizer is not None:
                 hook = optimizer.register_optimizer_step_post_hook(self.stepped)
-                self._count_no_steps = hook.remove
+                self._stop_counting_steps = hook.remove
             atexit.register(self.close)
             if self.of_command and sys.excepthook is sys.__excepthook__:
                 sys.excepthook = self._show_what_ends_it
@@ -270,18 +269,20 @@ class Session:
             with suppress(Exception):  # it ends as it would have ended
                 note(self.folder, error)
         atexit.unregister(self.close)
-        self._count_no_steps()
+        self._stop_counting_steps()
         if self.loaders:
             for loader in self.loaders:
                 loader.measurement.close()
             self.save(ended=True)
-            pause_at_exit()
+            threads.pause_at_exit()
 
     def save(self, *, ended: bool = False) -> None:
         """Write what is known about the loaders to this process's file; a forked child has none."""
         if os.getpid() != self._pid or (self._saving.locked() and not ended):
             return
         record, self._saved_s = self._record(ended=ended), time.monotonic()
+        path = self.folder / f"{self._name}.json"
+        limit_s = threads.patience_s(self.folder) if ended else threads.STALLED_S
 
         def write() -> None:
             with self._saving:
@@ -289,12 +290,12 @@ class Session:
                     record.save(self.folder)
                     self._is_enough = (self.folder / ENOUGH_MARK).exists()
                 except OSError as error:
-                    path, reason = self.folder / f"{record.name}.json", _reason(error)
-                    if is_news(self.folder, reason):
+                    reason = _reason(error)
+                    if threads.is_news(self.folder, reason):
                         warn(f"{path}, which says what was measured, is not up to date ({reason})")
 
         # On a thread, since a file system may stall.
-        within(patience_s(self.folder) if ended else STALLED_S, LOG, write)
+        threads.within(limit_s, threads.LOG_THREAD, write)
 
     def _record(self, *, ended: bool) -> ProcessRecord:
         are_steps = any(loader.optimizer_steps for loader in self.loaders)

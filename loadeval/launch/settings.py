@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 from loadeval.adapter import (
     OVERRIDES,
@@ -23,7 +23,7 @@ from loadeval.adapter import (
 from loadeval.data.lines import Mode
 from loadeval.errors import LoadevalError, UsageError
 from loadeval.launch.loadeval_inject import ADAPTERS, FOLDER
-from loadeval.settings import TrackerName
+from loadeval.settings import Settings
 
 SETTINGS = "LOADEVAL_RUN_SETTINGS"
 """The variable with the RunSettings, as JSON."""
@@ -93,18 +93,13 @@ def settings_in(words: Iterable[str]) -> dict[str, Any]:
 
 
 def check(settings: RunSettings) -> None:
-    """Raises UsageError for options that do not go together, and for settings of no loader."""
+    """Raises UsageError for an option that is not valid, and for settings of no loader."""
     if settings.mode not in {"log", "alternate"}:
         raise UsageError(
             f"mode is {settings.mode!r}; expected 'log' or 'alternate', or a loader to replay: "
             "install(loader, 'replay')"
         )
-    if settings.track not in {*get_args(TrackerName), None}:
-        raise UsageError(
-            f"track is {settings.track!r}; expected one of {', '.join(get_args(TrackerName))}"
-        )
-    if settings.batches is not None and settings.batches < 1:
-        raise UsageError(f"batches is {settings.batches}; expected a whole number, 1 or more")
+    Settings(mode=settings.mode, batches=settings.batches, track=settings.track)
     for name, value in settings.settings.items():
         own_name = name.removeprefix(VALIDATION)
         # The adapter of another package may know others.

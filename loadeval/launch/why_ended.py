@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
+import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from loadeval.data.columns import Columns, mean_known
+from loadeval.data.environment import SHM
 from loadeval.data.run import Run
 from loadeval.launch.ended import NO_FILES, SHARED_MEMORY
 from loadeval.launch.loadeval_inject import ERROR_MARK
 from loadeval.probes.limits import counts, memory_limit
 from loadeval.words import counted, size
 
-SHM = "/dev/shm"  # noqa: S108 - where torch keeps what workers send
 DIED = re.compile(r"DataLoader worker \(pid\(?s?\)? *([\d, ]+)\) is killed by signal: ([\w ]+)")
 NO_SHARED_MEMORY = re.compile(
     r"by signal: Bus error|(/torch_|shared memory|shm_open).*No space left"
@@ -35,9 +35,10 @@ def why_ended(folder: Path, runs: Sequence[Run]) -> str:  # noqa: PLR0911 - one 
     noted = dict[str, Any]()
     with suppress(OSError, ValueError):
         noted = json.loads((folder / ERROR_MARK).read_text(encoding="utf-8"))
-    error, died = str(noted.get("error", "")), DIED.search(str(noted.get("error", "")))
+    error, training = str(noted.get("error", "")), next(iter(runs), None)
+    died = DIED.search(error)
     if NO_SHARED_MEMORY.search(error):
-        return _shared_memory(*runs[:1])
+        return _shared_memory(training)
     if NO_FILES.search(error):
         return _too_many_files(noted)
     if "unpicklable" in noted:
@@ -48,13 +49,13 @@ def why_ended(folder: Path, runs: Sequence[Run]) -> str:  # noqa: PLR0911 - one 
             "leave them out in __getstate__"
         )
     if NO_MEMORY.search(error):
-        return f"memory ran out{_memory(*runs[:1])}"
+        return f"memory ran out{_memory(training)}"
     if died is None:
         return ""
     if died[2].startswith("Killed"):
         return (
             f"worker process {died[1]} was killed by SIGKILL, as the kernel does where memory runs "
-            f"out{_memory(*runs[:1])}"
+            f"out{_memory(training)}"
         )
     return (
         f"worker process {died[1]} died in compiled code ({died[2].strip()}): PYTHONFAULTHANDLER=1 "
@@ -62,14 +63,13 @@ def why_ended(folder: Path, runs: Sequence[Run]) -> str:  # noqa: PLR0911 - one 
     )
 
 
-def _shared_memory(run: Run | None = None) -> str:
+def _shared_memory(run: Run | None) -> str:
     """What there is, what a batch takes, and what to do."""
     known = ["what workers send lies there"]
     with suppress(OSError):
-        holds = os.statvfs(SHM)
-        known.append(f"it holds {size(holds.f_blocks * holds.f_frsize)}")
-    batch_bytes = mean_known(run.steps.nbytes) if run is not None else None
-    if run is not None and batch_bytes and (ahead := run.loader.prefetch_depth):
+        known.append(f"it holds {size(shutil.disk_usage(SHM).total)}")
+    ahead = run.loader.prefetch_depth if run else None
+    if run and ahead and (batch_bytes := mean_known(run.steps.nbytes)):
         known.append(
             f"a batch takes {size(batch_bytes)}, and {counted(ahead, 'batch', 'batches')} loaded "
             f"ahead {size(ahead * batch_bytes)}"
@@ -94,7 +94,7 @@ def _too_many_files(noted: dict[str, Any]) -> str:
     return f"{says}; {do}"
 
 
-def _memory(run: Run | None = None) -> str:
+def _memory(run: Run | None) -> str:
     """What is known of the memory at the end, and what to do."""
     known, limit = [""], memory_limit()
     if limit is not None and (kills := counts(limit[1] / "memory.events").get("oom_kill", 0)):
@@ -103,7 +103,7 @@ def _memory(run: Run | None = None) -> str:
         ("machine", "memory_available_bytes", "{} were left when it was last read"),
         ("workers", "pss_bytes", "the workers held {}"),
     ):
-        read = ({} if run is None else run.readings).get(("host", subject), Columns({}))
+        read = (run.readings if run else {}).get(("host", subject), Columns({}))
         values = read.get(name, np.empty(0))
         known += [words.format(size(float(each))) for each in values[~np.isnan(values)][-1:]]
     do = "take fewer workers, a smaller prefetch_factor or smaller batches, or keep less"

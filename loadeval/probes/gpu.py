@@ -30,9 +30,6 @@ METRICS = {
     "pcie_transmit_bytes_per_s": (pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC, MIB),
 }
 """A quantity has its number in NVML, and the factor by which NVML's value is multiplied."""
-UNKNOWN = (NVMLError, AttributeError)
-"""What the device or driver does not support, or does not tell now; the latter of an older
-nvidia-ml-py."""
 SLOWED_BY = {
     "power_slowdown_flag": (
         pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
@@ -43,7 +40,7 @@ SLOWED_BY = {
     ),
     "hardware_slowdown_flag": pynvml.nvmlClocksEventReasonHwSlowdown,
 }
-KERNEL_BUSY, SLOWDOWNS = "kernel_busy_percent", "reasons"
+KERNEL_BUSY = "kernel_busy_percent"
 NO_DRIVER = "no NVIDIA driver found"
 MISMATCH = "the driver in the kernel and its library are of different versions, as after an update"
 
@@ -51,7 +48,6 @@ QUERIES: dict[str, Callable[[Any], float]] = {
     "memory_used_bytes": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu, pynvml.nvmlMemory_v2).used,
     "power_watts": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
     "sm_clock_hz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6,
-    SLOWDOWNS: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons,  # as older drivers call it too
     KERNEL_BUSY: lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
 }
 PCIE = {
@@ -99,10 +95,9 @@ class GPUProbe:
         except NVMLError as error:
             raise ProbeError(f"the NVIDIA driver cannot be asked: {error}") from None
         try:
-            self._devices = used_devices(self._pid)
+            self._devices = used_devices(self._pid or os.getpid())
         except ProbeError:
-            with suppress(NVMLError):  # the driver may be gone
-                pynvml.nvmlShutdown()
+            _let_go()
             raise
         self._pcie_due_ns = self._clock()
         for device in self._devices:
@@ -120,24 +115,27 @@ class GPUProbe:
             self._pcie_due_ns = now_ns + EACH_PCIE_NS // len(self._pcie)
             device, name = self._pcie.pop(0)
             self._pcie.append((device, name))
-            with suppress(*UNKNOWN):
+            with suppress(NVMLError):
                 traffic = pynvml.nvmlDeviceGetPcieThroughput(device.handle, PCIE[name])
                 readings[device.subject][name] = traffic * 1e3
         return readings
 
     def _quantities(self, device: Device) -> dict[str, float]:
-        """What is known of a GPU now."""
+        """What the device and its driver support, and tell now."""
         quantities: dict[str, float] = {}
         counters = self._counters.get(device.subject)
         for name, ask in QUERIES.items():
             if name != KERNEL_BUSY or counters is None:
-                with suppress(*UNKNOWN):
+                with suppress(NVMLError):
                     quantities[name] = ask(device.handle)
-        reasons = quantities.pop(SLOWDOWNS, None)
-        if reasons is not None:
-            quantities |= {name: bool(int(reasons) & bits) for name, bits in SLOWED_BY.items()}
+        with suppress(NVMLError, AttributeError):  # nvidia-ml-py is to drop the old name
+            try:
+                reasons = pynvml.nvmlDeviceGetCurrentClocksEventReasons(device.handle)
+            except pynvml.NVMLError_FunctionNotFound:  # before driver 535
+                reasons = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(device.handle)
+            quantities |= {name: bool(reasons & bits) for name, bits in SLOWED_BY.items()}
         if counters is not None:
-            with suppress(*UNKNOWN):
+            with suppress(NVMLError):
                 quantities |= counters.read()
         return quantities
 
@@ -146,8 +144,7 @@ class GPUProbe:
         for counters in self._counters.values():
             counters.close()
         if self._devices:
-            with suppress(NVMLError):  # the driver may be gone
-                pynvml.nvmlShutdown()
+            _let_go()
         self._devices, self._counters, self._pcie = [], {}, []
 
 
@@ -216,12 +213,12 @@ class Device:
         return f"GPU {self.index} ({self.name})"
 
 
-def used_devices(pid: int | None = None) -> list[Device]:
-    """The devices on which process `pid` has a context, or this one without a number.
+def used_devices(pid: int) -> list[Device]:
+    """The devices on which process `pid` has a context.
 
-    All that this process may use where none is known of it: before CUDA begins, and in a container
-    whose process ids are its own. Raises ProbeError when there is no device, or it is not known
-    which ones are used.
+    All that this process may use where it has none: before CUDA begins, and in a container whose
+    process ids are its own. Raises ProbeError when there is no device, or it is not known which
+    ones are used.
     """
     devices, used = list[Device](), list[Device]()
     try:
@@ -239,11 +236,11 @@ def used_devices(pid: int | None = None) -> list[Device]:
                     continue
             devices.append(device)
             processes = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu)
-            if any(process.pid == (pid or os.getpid()) for process in processes):
+            if any(process.pid == pid for process in processes):
                 used.append(device)
     if not devices:
         raise ProbeError("there is no NVIDIA GPU that may be asked and that MIG does not divide")
-    if pid and not used:
+    if pid != os.getpid() and not used:
         raise ProbeError(f"process {pid} computes on no GPU")
     return used or _visible_devices(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
@@ -304,4 +301,9 @@ def driver() -> Driver:
     except NVMLError as error:
         return Driver(missing=str(error))
     finally:
+        _let_go()
+
+
+def _let_go() -> None:
+    with suppress(NVMLError):  # the driver may be gone
         pynvml.nvmlShutdown()

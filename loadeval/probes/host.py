@@ -166,13 +166,13 @@ def _memory_of(usages: dict[int, Usage], file: str, kernels: Mapping[str, str]) 
 
 def _open_files_of(usages: dict[int, Usage]) -> Quantities:
     """The descriptors of the process that has the most, and how many one may have."""
-    counts, limits = [0], [math.inf]
+    most, limits = 0, [math.inf]
     for pid in usages:
         with suppress(OSError):  # it is over
-            counts.append(len(os.listdir(f"/proc/{pid}/fd")))  # noqa: PTH208 - many, often
+            most = max(most, len(os.listdir(f"/proc/{pid}/fd")))  # noqa: PTH208 - many, often
         limit = content_of(f"/proc/{pid}/limits").partition(b"Max open files")[2].split()[:1]
         limits += [int(each) for each in limit if each.isdigit()]
-    return {"open_files": max(counts), "open_files_limit": min(limits)} if max(counts) else {}
+    return {"open_files": most, "open_files_limit": min(limits)} if most else {}
 
 
 def cpus_allowed(pid: int, workers: dict[int, Usage]) -> list[Quantities]:
@@ -228,8 +228,7 @@ class MachineLoad:
     """Reads how busy the machine is, how much memory it has, and what throttles its CPUs.
 
     Memory and CPU time are those that the tightest control group leaves, where one limits them.
-    Memory and the CPUs that are allowed are read every second at most: that takes longer than all
-    else.
+    Memory and allowed CPUs take longest, and are read every second at most.
     """
 
     def __init__(self, root: Path = ROOT) -> None:
@@ -257,8 +256,8 @@ class MachineLoad:
             counters["busy_s"] = sum(times[name] for name in times if name not in NOT_BUSY)
             if "steal" in times:
                 counters["stolen_s"] = times["steal"]
-        # Each interface begins with what it received.
-        if interfaces := amounts_in(content_of(f"{self._root}/proc/net/dev")):
+            # Each interface begins with what it received; a host of many containers has many.
+            interfaces = amounts_in((self._root / "proc/net/dev").read_bytes())
             counters["received"] = sum(interfaces.values())
         return counters | ({} if self._quota is None else counts(self._quota[1] / "cpu.stat"))
 

@@ -32,7 +32,7 @@ def groups(controller: str, pid: int | None = None, root: Path = ROOT) -> list[P
 
 
 def quota(pid: int | None = None, root: Path = ROOT) -> Limit | None:
-    """How many CPUs' worth of time a process may take, by the tightest of its groups."""
+    """How many CPUs' worth of time a process may take by the tightest of its groups, and that."""
     limits = []
     for folder in groups("cpu", pid, root):
         most, period = [*text(folder / "cpu.max").split(), "", ""][:2]
@@ -44,7 +44,7 @@ def quota(pid: int | None = None, root: Path = ROOT) -> Limit | None:
 
 
 def quota_cores(pid: int | None = None) -> float | None:
-    """The same without the folder."""
+    """How many CPUs' worth of time a process may take; None where nothing limits that."""
     tightest = quota(pid)
     return None if tightest is None else tightest[0]
 

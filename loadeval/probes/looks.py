@@ -289,13 +289,13 @@ def observe(
     """
     began_ns, pids = time.monotonic_ns(), [pid, *sorted(set(workers) - {pid})]
     pauses = random.Random(pid)  # noqa: S311 - no secret
+    moments = {each: moment_of(each) for each in pids}
+    if not moments[pid]:
+        raise StacksError(GONE)
     load, gpu, busy = MachineLoad(), GPUProbe(pid=pid), dict[str, list[float]]()
     load.read()
     with suppress(ProbeError):  # it uses none, or in a container that is not told
         gpu.open()
-    moments = {each: moment_of(each) for each in pids}
-    if not moments[pid]:
-        raise StacksError(GONE)
     recordings: dict[int, Recording] = {}
     try:
         for each in pids[: 1 + MOST_RECORDED]:

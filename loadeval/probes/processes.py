@@ -11,7 +11,7 @@ import psutil
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Processes of multiprocessing's, which load nothing, by their command lines."""
 MOST_BYTES = 65536
-"""No more is read of a file in /proc; none is as large."""
+"""No more is read of a file of a process; of most, one read gives 4 kB at most, which is all."""
 
 
 class Usage(NamedTuple):
@@ -105,7 +105,7 @@ def amounts_in(content: bytes) -> dict[str, int]:
 
 
 def content_of(path: str) -> bytes:
-    """What stands in a file of /proc; nothing where it is gone, or may not be read."""
+    """What stands in a file of a process; nothing where it is over, or may not be asked."""
     try:
         file = os.open(path, os.O_RDONLY)
         try:

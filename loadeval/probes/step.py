@@ -15,12 +15,11 @@ from loadeval.errors import ProbeError
 from loadeval.frames import current_line, short_switches
 
 OURS = tuple(f"{Path(__file__).parents[1]}/{room}/" for room in ("core", "launch"))
-"""What lies in the way to a framework's or a program's lines, and is none of them."""
-
+"""Files of ours stand in a stack too, and are no lines of the framework or the program."""
 LOOKS = 2
-"""So many at each reading, of which there are some eight a second."""
+"""A reading has so many, and there are some eight readings a second."""
 PAUSES_S = (0.003, 0.013, 0.009, 0.015, 0.005, 0.011, 0.001)
-"""In turns so long before a look, in which the thread may not keep Python's lock.
+"""So long, in turn, a look waits first, while the thread may not keep Python's lock.
 
 A reading begins where the thread gives the lock up, as at a sleep: some ms later it is anywhere.
 """

@@ -15,7 +15,7 @@ import pytest
 
 from loadeval.data.folder import processes_in
 from loadeval.errors import UsageError
-from loadeval.launch import command
+from loadeval.launch import command, loadeval_inject
 from loadeval.launch.command import end_like, name_of, why_nothing
 from loadeval.launch.folder import new_folder
 from loadeval.launch.settings import RunSettings
@@ -62,12 +62,17 @@ def test_the_name_of_a_run(words: str, name: str) -> None:
     assert name_of(words.split()) == name
 
 
-@pytest.mark.parametrize(("ignores", "code"), [(False, 11), (True, -signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("ignores", "code", "mark"),
+    [(False, 11, ".ended"), (True, -signal.SIGTERM, ".ended"), (False, 11, "none/of.these")],
+    ids=["by SIGINT", "by SIGTERM", "on a full disk"],
+)
 def test_it_is_stopped_after_enough_batches(
-    ignores: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ignores: bool, code: int, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SIGINT ends it, or SIGTERM where that does not help; who asked is told once, before that."""
     monkeypatch.setattr(command, "GRACE_S", 0.2 if ignores else 60.0)
+    monkeypatch.setattr(loadeval_inject, "ENDED_MARK", mark)
     told: list[bool] = []
 
     def is_running() -> bool:

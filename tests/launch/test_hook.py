@@ -46,10 +46,10 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(loadeval_inject, "said", set())
+    monkeypatch.setattr(hook, "state", hook.State())
     before = set(sys.modules)
     yield
     uninstall()
-    hook.end_session()
     for name in set(sys.modules) - before:
         if name.startswith("ours_"):
             del sys.modules[name]
@@ -167,7 +167,6 @@ def test_what_a_pth_file_has_imported_is_measured(
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
     monkeypatch.setenv("LOADEVAL_RUN_ADAPTERS", f"{package}={ITERABLE}")
     loadeval_inject.begin("", hook.patch)
-    monkeypatch.setattr(hook, "state", hook.State())
     assert list(module.Loader()) == [1, 2, 3]
     session = hook.state.session
     assert session is not None

@@ -88,9 +88,17 @@ def test_what_no_loader_takes(settings: dict[str, Any], message: str) -> None:
         check(RunSettings("", settings=settings))
 
 
-def test_an_unknown_tracker_is_refused() -> None:
-    with pytest.raises(UsageError, match="track is 'comet'; expected one of mlflow, wandb, tens"):
-        check(RunSettings("", track="comet"))
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"track": "comet"}, "track is 'comet'; expected 'mlflow' or 'wandb' or 'tensorboard'"),
+        ({"batches": 2.5}, "batches is 2.5; expected a whole number, 1 or more"),
+        ({"mode": "replay"}, "mode is 'replay'; expected 'log' or 'alternate', or a loader to"),
+    ],
+)
+def test_what_no_measurement_takes(option: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check(RunSettings("", **option))
 
 
 def test_the_processes_are_told_all_settings() -> None:

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import LoadevalWarning, UsageError, install, read_run
-from loadeval.launch import hook
+from loadeval.launch import hook, loadeval_inject
 from loadeval.launch.loadeval_inject import ENDED_MARK
 from loadeval.launch.session import Session
 from loadeval.launch.settings import RunSettings
@@ -110,13 +110,16 @@ def test_the_programs_own_excepthook_stays(tmp_path: Path, monkeypatch: pytest.M
     session.close()
 
 
-def test_a_process_of_loadeval_run_is_not_installed(session: Session) -> None:
-    hook.use(session, {})
-    try:
-        with pytest.raises(UsageError, match="measured already, by `loadeval run`"):
-            install()
-    finally:
-        hook.end_session()
+@pytest.mark.parametrize("has_read", [True, False])
+def test_a_process_of_loadeval_run_is_not_installed(
+    has_read: bool, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor before it iterates a loader, and is measured."""
+    monkeypatch.setattr(hook, "state", hook.State())
+    monkeypatch.setitem(sys.modules, "loadeval_inject", loadeval_inject)
+    hook.state.session = session if has_read else None
+    with pytest.raises(UsageError, match="measured already, by `loadeval run`"):
+        install()
 
 
 def test_worker_threads_do_not_make_a_training_process_a_worker(
@@ -126,13 +129,10 @@ def test_worker_threads_do_not_make_a_training_process_a_worker(
     monkeypatch.setattr(hook, "state", hook.State())
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
     hook.patch("torch.utils.data", "loadeval_adapters.torch:PyTorchAdapter")
-    hook.patch("torch.utils.data.dataloader")
+    hook.patch("torch.utils.data.dataloader", None)
     monkeypatch.setattr("torch.utils.data.get_worker_info", object)
-    try:
-        assert len(list(loader())) == 2
-        session = hook.state.session
-        assert session is not None
-    finally:
-        hook.end_session()
+    assert len(list(loader())) == 2
+    session = hook.state.session
+    assert session is not None
     session.close()
     assert read_run(tmp_path / "rank0.jsonl").batches == 2

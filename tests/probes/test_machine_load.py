@@ -61,11 +61,12 @@ def test_stolen_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bytes_received(tmp_path: Path) -> None:
-    """Of all interfaces, since the last time; not known where the system does not count them."""
+    """Of all interfaces, however many; not known where the system does not count them."""
     head = "Inter-|   Receive     |  Transmit\n face |bytes packets |bytes packets\n"
+    idle = "".join(f"veth{number}: 7 7 7 7\n" for number in range(5_000))
     assert "received_bytes_per_s" not in MachineLoad(tmp_path).read()
     load = MachineLoad(tmp_path)
-    for lo, eth in ((5, 100), (6, 300)):
-        write(tmp_path / "proc/net", dev=f"{head}    lo: {lo} 1 {lo} 1\n  eth0: {eth} 9 7 7\n")
+    for received in (100, 300):
+        write(tmp_path / "proc/net", dev=f"{head}  lo: 5 1 5 1\n{idle}  ib0: {received} 9 7 7\n")
         read = load.read().get("received_bytes_per_s")
     assert (read or 0) > 0

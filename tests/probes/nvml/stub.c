@@ -5,20 +5,17 @@
 
 typedef struct {
     char name[96], uuid[96];
-    int parent;                /* the GPU that this is a MIG device of; -1: it is a GPU */
-    unsigned gpu_instance, mig_mode, gpm, pid;
-    unsigned kernel_busy, power_mw, sm_mhz, celsius, receive_kb, transmit_kb;
-    unsigned memory_mhz, memory_bits;
-    unsigned long long memory_used, reasons, energy_mj;
-    double seconds;            /* the time until which it has counted; 0: counters are no rates */
-    double counted[512];       /* GPM's counters, by the number of the metric */
+    unsigned mig_mode, gpm, pid;
+    unsigned kernel_busy, power_mw, sm_mhz, receive_kb, transmit_kb;
+    unsigned long long memory_used, reasons;
+    double counted[512]; /* GPM's counters, by the number of the metric */
 } device;
 
-typedef struct { device *of; double seconds, counted[512]; } sample;
+typedef struct { device *of; double counted[512]; } sample;
 typedef struct { char function[64]; int device, code; } failure;
 typedef struct { char function[64]; int device; } call;
 
-device devices[16] = {{.name = "Stub", .uuid = "GPU-0", .parent = -1, .kernel_busy = 70}};
+device devices[16] = {{.name = "Stub", .uuid = "GPU-0", .kernel_busy = 70}};
 failure failures[64];
 call calls[4096];
 int device_count = 1, failure_count, call_count, starts, live_samples;
@@ -39,8 +36,6 @@ static int entered(const char *function, int number) {
 
 #define ENTER(number) do { int code = entered(__func__, number); if (code) return code; } while (0)
 #define OF(d) ((int)((d) - devices))
-#define TELLS(function, type, value) \
-    int function(device *d, type *found) { ENTER(OF(d)); *found = value; return 0; }
 
 int nvmlInitWithFlags(unsigned flags) { ENTER(-2); starts++; return (int)flags; }
 int nvmlShutdown(void) { ENTER(-2); starts--; return 0; }
@@ -54,12 +49,7 @@ int nvmlSystemGetDriverVersion(char *text, unsigned size) {
 
 int nvmlSystemGetCudaDriverVersion(int *version) { ENTER(-2); *version = 12040; return 0; }
 
-int nvmlDeviceGetCount_v2(unsigned *count) {
-    ENTER(-2);
-    *count = 0;
-    for (int i = 0; i < device_count; i++) *count += devices[i].parent == -1;
-    return 0;
-}
+int nvmlDeviceGetCount_v2(unsigned *count) { ENTER(-2); *count = device_count; return 0; }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, device **found) {
     ENTER((int)index);
@@ -97,9 +87,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(device *d, unsigned *count, process 
 }
 
 typedef struct { unsigned gpu, memory; } utilization;
-typedef struct { unsigned long long total, free, used; } memory;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2;
-typedef struct { unsigned version; int sensor, celsius; } temperature;
 
 int nvmlDeviceGetUtilizationRates(device *d, utilization *found) {
     ENTER(OF(d));
@@ -107,11 +95,7 @@ int nvmlDeviceGetUtilizationRates(device *d, utilization *found) {
     return 0;
 }
 
-int nvmlDeviceGetMemoryInfo(device *d, memory *found) {
-    ENTER(OF(d));
-    found->used = d->memory_used + 1000; /* with the driver's own */
-    return 0;
-}
+
 
 int nvmlDeviceGetMemoryInfo_v2(device *d, memory_v2 *found) {
     ENTER(OF(d));
@@ -125,29 +109,23 @@ int nvmlDeviceGetClockInfo(device *d, int type, unsigned *found) {
     return 0;
 }
 
-int nvmlDeviceGetTemperature(device *d, int sensor, unsigned *found) {
+int nvmlDeviceGetPowerUsage(device *d, unsigned *found) {
     ENTER(OF(d));
-    *found = sensor == 0 ? d->celsius : 0;
+    *found = d->power_mw;
     return 0;
 }
 
-int nvmlDeviceGetTemperatureV(device *d, temperature *found) {
+int nvmlDeviceGetCurrentClocksEventReasons(device *d, unsigned long long *found) {
     ENTER(OF(d));
-    found->celsius = (int)d->celsius + 100; /* to tell one from the other */
+    *found = d->reasons;
     return 0;
 }
 
-int nvmlDeviceGetMaxClockInfo(device *d, int type, unsigned *found) {
+int nvmlDeviceGetCurrentClocksThrottleReasons(device *d, unsigned long long *found) {
     ENTER(OF(d));
-    *found = type == 2 ? d->memory_mhz : d->sm_mhz;
+    *found = d->reasons;
     return 0;
 }
-
-TELLS(nvmlDeviceGetMemoryBusWidth, unsigned, d->memory_bits)
-TELLS(nvmlDeviceGetTotalEnergyConsumption, unsigned long long, d->energy_mj)
-TELLS(nvmlDeviceGetPowerUsage, unsigned, d->power_mw)
-TELLS(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, d->reasons)
-TELLS(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, d->reasons)
 
 int nvmlDeviceGetPcieThroughput(device *d, int counter, unsigned *found) {
     ENTER(OF(d));
@@ -183,7 +161,6 @@ int nvmlGpmSampleFree(sample *s) {
 int nvmlGpmSampleGet(device *d, sample *s) {
     ENTER(OF(d));
     s->of = d;
-    s->seconds = d->seconds;
     memcpy(s->counted, d->counted, sizeof s->counted);
     return 0;
 }
@@ -192,12 +169,11 @@ int nvmlGpmSampleGet(device *d, sample *s) {
 int nvmlGpmMetricsGet(metrics *asked) {
     ENTER(OF(asked->second->of));
     if (asked->version != 1 || asked->first->of != asked->second->of) return 2;
-    double seconds = asked->second->seconds - asked->first->seconds;
     for (unsigned i = 0; i < asked->count; i++) {
         metric *m = &asked->metrics[i];
         double before = asked->first->counted[m->number], now = asked->second->counted[m->number];
         m->code = now == 0 ? 3 : 0;
-        m->value = (now - before) / (seconds > 0 ? seconds : 1);
+        m->value = now - before;
     }
     return 0;
 }

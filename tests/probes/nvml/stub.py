@@ -25,13 +25,9 @@ class DeviceFields(ctypes.Structure):
     _fields_ = (
         ("name", ctypes.c_char * 96),
         ("uuid", ctypes.c_char * 96),
-        ("parent", ctypes.c_int),
-        *((name, ctypes.c_uint) for name in ("gpu_instance", "mig_mode", "gpm", "pid")),
-        *((name, ctypes.c_uint) for name in ("kernel_busy", "power_mw", "sm_mhz", "celsius")),
-        *((name, ctypes.c_uint) for name in ("receive_kb", "transmit_kb")),
-        *((name, ctypes.c_uint) for name in ("memory_mhz", "memory_bits")),
-        *((name, ctypes.c_ulonglong) for name in ("memory_used", "reasons", "energy_mj")),
-        ("seconds", ctypes.c_double),
+        *((name, ctypes.c_uint) for name in ("mig_mode", "gpm", "pid", "kernel_busy")),
+        *((name, ctypes.c_uint) for name in ("power_mw", "sm_mhz", "receive_kb", "transmit_kb")),
+        *((name, ctypes.c_ulonglong) for name in ("memory_used", "reasons")),
         ("counted", ctypes.c_double * 512),
     )
 
@@ -59,11 +55,10 @@ class Driver:
             self._set(name, 0)
 
     def add(self, name: str = "NVIDIA A100-SXM4-80GB", uuid: str = "", **fields: Any) -> Any:
-        """A further device, a GPU unless `parent` says otherwise: its fields, to be changed."""
+        """A further GPU: its fields, to be changed."""
         number = self.get("device_count")
         device = self.devices[number]
         device.name, device.uuid = name.encode(), (uuid or f"GPU-{number}abc").encode()
-        device.parent = -1
         for field, value in fields.items():
             setattr(device, field, value)
         self._set("device_count", number + 1)
