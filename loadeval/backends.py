@@ -19,14 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from loadeval.adapter import (
-    FactoryAdapter,
-    IterableAdapter,
-    adapter_for,
-    begun,
-    is_array,
-    leaves,
-)
+from loadeval.adapter import FactoryAdapter, IterableAdapter, adapter_for, begun
+from loadeval.core.batch import is_array, leaves
 from loadeval.core.counting import Counter
 from loadeval.core.rounds import Schedule, in_rounds
 from loadeval.data.columns import UNKNOWN
