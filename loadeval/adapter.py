@@ -213,7 +213,7 @@ class IterableAdapter:
         return {}
 
     def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
-        """A new loader, the same but for `settings`; raises UsageError where it cannot make one."""
+        """A new loader, the same but for `settings`, which are some of those that `tunable` has."""
         raise only_where_made(loader, settings)
 
     def reconfigure(

@@ -130,9 +130,6 @@ class SPDLAdapter(IterableAdapter):
 
     def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
         """A copy of `loader` with other threads or another buffer, over the same source."""
-        present = self.tunable(loader)
-        if not present or settings.keys() - present:
-            return super().reconfigured(loader, settings)
         again = copy(loader)
         vars(again).update({f"_{name}": value for name, value in settings.items()})
         return again

@@ -179,17 +179,19 @@ class PyTorchAdapter(IterableAdapter):
 
         return DataLoaderStages(_unwrapped)
 
-    def _changeable(self, loader: Any) -> list[str]:
+    def tunable(self, loader: Any) -> Mapping[str, Any]:
         """Arguments of a DataLoader, also of a subclass with a constructor of its own.
 
         None of one that iterates in a way of its own: it may have begun when it was made.
         """
         iterate = getattr(type(loader), "__iter__", None)  # a Dataset may have none
-        is_torchs = getattr(iterate, "__module__", None) in KEEP_THEIR_ARGUMENTS
-        return [name for name in CHANGEABLE if name in _arguments(loader)] if is_torchs else []
+        if getattr(iterate, "__module__", None) not in KEEP_THEIR_ARGUMENTS:
+            return {}
+        given = _arguments(loader)
+        return {name: given[name] for name in CHANGEABLE if name in given}
 
     def _change_of_batches(self, loader: Any, name: str, value: Any) -> str | None:
-        """Of an iterable-style dataset also the number of workers."""
+        """See IterableAdapter; workers divide the samples of an iterable-style dataset."""
         is_stream = isinstance(loader.dataset, IterableDataset)
         if name == "num_workers" and is_stream and value != loader.num_workers:
             return f"{name}={value!r} changes how an iterable-style dataset divides its samples"
