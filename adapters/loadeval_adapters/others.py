@@ -8,20 +8,13 @@ from __future__ import annotations
 
 import math
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from loadeval import (
-    IterableAdapter,
-    LoaderInfo,
-    LoaderStages,
-    LoadevalWarning,
-    Watch,
-    adapter_for,
-)
+from loadeval import IterableAdapter, LoaderInfo, LoaderStages, Watch, adapter_for
+from loadeval.errors import warn
 
 READS_AHEAD = (
     "mode='alternate' reads batches ahead of training: state_dict() counts them, and a training "
@@ -101,24 +94,22 @@ class GrainAdapter(OtherAdapter):
         super().release(loader, getattr(epoch, "_iterator", epoch))
 
 
-class RayDataAdapter(IterableAdapter):
+class RayDataAdapter(OtherAdapter):
     """What the methods of a Ray dataset return that iterate it."""
 
     watch = Watch(classes={"ray.data.iterator": ("_IterableFromIterator",)}, inside=("ray.data",))
     distributions = ("ray",)
-    _gives_rows = False
 
-    def describe(self, loader: Any) -> LoaderInfo:
-        """Its class, and that a row is one sample."""
+    def _known(self, loader: Any) -> dict[str, Any]:
         make = getattr(loader, "iterator_gen", None)
-        self._gives_rows = ".iter_rows." in getattr(make, "__qualname__", "")
-        return replace(super().describe(loader), batch_size=1 if self._gives_rows else None)
+        return {"batch_size": 1 if ".iter_rows." in getattr(make, "__qualname__", "") else None}
 
     def samples(self, batch: Any) -> int | None:
         """The rows of a batch or table; a row is one."""
-        if self._gives_rows:
+        if self._batch_size == 1:
             return 1
-        return len(batch) if hasattr(batch, "columns") else super().samples(batch)
+        is_table = hasattr(batch, "columns")
+        return len(batch) if is_table else IterableAdapter.samples(self, batch)
 
     def nbytes(self, batch: Any) -> int | None:
         """Of arrays and Arrow tables; what a pandas table takes is not known."""
@@ -276,7 +267,7 @@ class ResumableAdapter(IterableAdapter):
         """As of any loader, with that warning."""
         if mode == "alternate" and not self._has_warned and hasattr(loader, "state_dict"):
             self._has_warned = True
-            warnings.warn(READS_AHEAD, LoadevalWarning, stacklevel=3)
+            warn(READS_AHEAD)
         return super().refusal(loader, mode)
 
 

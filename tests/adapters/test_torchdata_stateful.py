@@ -134,3 +134,11 @@ def test_an_alternating_run_warns_once_that_a_state_is_inexact() -> None:
         list(evaluator)
     assert [warning.filename for warning in caught] == [__file__]
     assert len(list(evaluator)) == len(list(LoaderEvaluator(loader()))) == 20
+
+
+def test_where_warnings_are_errors_an_alternating_run_is_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    evaluator = LoaderEvaluator(loader(), mode="alternate")
+    assert len(list(evaluator)) == evaluator.recorded().batches == 20
+    assert "skips batches" in capsys.readouterr().err

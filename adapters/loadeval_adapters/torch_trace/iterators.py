@@ -19,13 +19,14 @@ from torch.utils.data import dataloader
 from torch.utils.data._utils import pin_memory
 
 from loadeval import CodeSamples, StageNote, StageTimes, WorkerStart, leaves
+from loadeval.errors import Guard
 from loadeval_adapters.torch_trace.channel import (
     CLOSED,
     LOOKING,
     PAUSED,
     Channel,
-    Guard,
     Record,
+    reason,
 )
 from loadeval_adapters.torch_trace.worker import BEGIN_UNPICKLING, Tracer, WorkerInit
 
@@ -198,9 +199,9 @@ class WatchedIterator:
         for name in self._hooks if iterator is not None else ():
             vars(iterator).pop(name, None)
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, error: Exception) -> None:
         """Stop looking, and say why."""
-        self._note(f"the loader is not looked into any more ({why})")
+        self._note(f"the loader is not looked into any more ({reason(error)})")
         self.close()
 
     def take(self) -> list[Measured]:
@@ -444,7 +445,9 @@ class DataLoaderStages:
         self._is_closed = self._has_counted_calls = False
         self._looks = True
         self._begun: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self._guard = Guard(lambda why: self._note(f"the loader is not looked into ({why})"))
+        self._guard = Guard(
+            lambda error: self._note(f"the loader is not looked into ({reason(error)})")
+        )
 
     def look(self, on: bool) -> None:
         """See LoaderStages."""
