@@ -36,8 +36,7 @@ By the identity of a loader, or of the dataset of one.
 """
 GROUP = "loadeval.adapters"
 OWN = "loadeval_adapters"
-"""The package of the adapters that come with loadeval. A vendored or zipped copy has no entry
-points, and must not measure a loader that it knows as a plain iterable."""
+"""The package of the adapters that come with loadeval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +367,7 @@ def registered() -> dict[str, EntryPoint]:
 
 
 def own_adapters() -> Mapping[str, str]:
-    """The adapters that come with loadeval, as entry points name them."""
+    """The adapters that come with loadeval."""
     adapters: Mapping[str, str] = importlib.import_module(OWN).ADAPTERS
     return adapters
 
