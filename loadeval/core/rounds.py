@@ -1,12 +1,11 @@
-"""Which blocks an alternating run has, and who is served when: pairs of arms, rounds of sources."""
+"""Which blocks an alternating run has, and in which order: pairs of arms."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from loadeval.core.recorder import Span
 from loadeval.data.lines import Arm
@@ -20,8 +19,6 @@ from loadeval.data.run import (
     two_blocks_for,
     with_instruments,
 )
-
-Source = TypeVar("Source")
 
 BLOCK_NS = SECOND_NS // 10
 """An ideal block is to last so long that what its first steps lose after the pause is little.
@@ -303,19 +300,3 @@ class Schedule:
         else:
             likely = max(BATCHES_OF_UNKNOWN_EPOCH, 2 * self.served)
         return (self._batches or likely) - self.head - self._depth
-
-
-def in_rounds(
-    orders: Iterable[Sequence[Source]],
-    serve: Callable[[int, Source], Exception | None],
-    failed: dict[Source, Exception],
-) -> None:
-    """Serve each source once in each round, in the order of that round.
-
-    One for which `serve` returns an error has `failed`, and is left out from then on.
-    """
-    for number, order in enumerate(orders):
-        for source in order:
-            error = None if source in failed else serve(number, source)
-            if error is not None:
-                failed[source] = error
