@@ -1,4 +1,4 @@
-"""What an adapter is written with, the adapters of any iterable or callable, and who has which."""
+"""What adapters are written with, those of any iterable and any callable, and who has which."""
 
 from __future__ import annotations
 
@@ -376,7 +376,7 @@ Rows = tuple[tuple[str, ...], ...]
 
 
 def declared_in_stacks() -> tuple[Rows, Rows, Rows]:
-    """What tells the adapters that come with loadeval what a thread does, in its stack.
+    """How a stack tells what its thread does in a framework that loadeval has an adapter for.
 
     Functions: the end of the file's path, the name, what a thread does in it, the line where it
     does if that is not all of the function, and what users call the loader. Variables: the end of

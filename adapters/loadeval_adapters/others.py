@@ -32,7 +32,7 @@ PARALLEL = {"ProcessPrefetchIterDataset", "_MpContextIterDataset"}
 
 
 class OtherAdapter(IterableAdapter):
-    """Counts the samples of a batch as far as `describe` has found out what one is."""
+    """Counts samples where `describe` has found out how many a batch has."""
 
     _batch_size: int | None = None
 
@@ -95,7 +95,7 @@ class GrainAdapter(OtherAdapter):
 
 
 class RayDataAdapter(OtherAdapter):
-    """What the methods of a Ray dataset return that iterate it."""
+    """What `iter_batches` and the like of a Ray dataset return."""
 
     watch = Watch(classes={"ray.data.iterator": ("_IterableFromIterator",)}, inside=("ray.data",))
     distributions = ("ray",)

@@ -107,7 +107,10 @@ class PyTorchAdapter(IterableAdapter):
         if hasattr(inside, "_IterableDataset_len_called"):
             inside._IterableDataset_len_called = asked  # noqa: SLF001 - it undoes what describe() did
         if isinstance(inside, Dataset):
-            return replace(info, shards=_shards(inside))
+            shards = None
+            with suppress(Exception):  # a property of the user's
+                shards = getattr(inside, "num_shards", None)
+            return replace(info, shards=shards if type(shards) is int else None)
         workers = getattr(inside, "num_workers", None)
         if workers is None:  # a sampler, say
             return info
@@ -250,14 +253,6 @@ def _shards_in(dataset: Any) -> tuple[int | None, Mapping[str, str]]:
             info = adapter_for(dataset).describe(dataset)
             return info.shards, info.setting_names or {}
     return None, {}
-
-
-def _shards(dataset: Any) -> int | None:
-    """How many shards a stream of the user's says it has."""
-    with suppress(Exception):  # a property of the user's
-        count = getattr(dataset, "num_shards", None)
-        return count if type(count) is int else None
-    return None
 
 
 def _start_method(loader: Any) -> str:

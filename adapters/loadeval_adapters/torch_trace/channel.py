@@ -76,7 +76,7 @@ class Channel:
         self._words[word] = number
 
     def take(self, place: int, number: int | None = None) -> Record | None:
-        """What a place has, once; None if that is nothing, or another number's."""
+        """Take the content out of a place; None if it is empty, or has another number."""
         word = place * PLACE // WORD
         present, start = self._words[word], (word + 2) * WORD
         if present == NOTHING or (number is not None and number != present):

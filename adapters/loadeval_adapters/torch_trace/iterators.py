@@ -205,7 +205,7 @@ class WatchedIterator:
         self.close()
 
     def take(self) -> list[Measured]:
-        """What is known but of its batches."""
+        """What is known beside its batches."""
         return []
 
 
