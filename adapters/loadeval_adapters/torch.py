@@ -66,11 +66,11 @@ TRAINERS: dict[str, dict[str, str]] = {
     "ultralytics": {"num_workers": "workers"},
 }
 """The arguments of trainers for these settings, keyed by the trainer's package."""
-KEEP_THEIR_ARGUMENTS = (
+BEGIN_IN_ITER = (
     "torch.utils.data.dataloader",
     "torchdata.stateful_dataloader.stateful_dataloader",
 )
-"""Modules of the constructors that keep each argument as the attribute of its name."""
+"""Modules of loaders that begin nothing before their own `__iter__` is called."""
 
 
 class PyTorchAdapter(IterableAdapter):
@@ -188,7 +188,7 @@ class PyTorchAdapter(IterableAdapter):
         None of one that iterates in a way of its own: it may have begun when it was made.
         """
         iterate = getattr(type(loader), "__iter__", None)  # a Dataset may have none
-        if getattr(iterate, "__module__", None) not in KEEP_THEIR_ARGUMENTS:
+        if getattr(iterate, "__module__", None) not in BEGIN_IN_ITER:
             return {}
         given = _arguments(loader)
         return {name: given[name] for name in CHANGEABLE if name in given}
