@@ -11,7 +11,8 @@ import torch
 from torch.utils.data import IterableDataset, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from loadeval import LoaderEvaluator, LoadevalWarning
+from loadeval import LoaderEvaluator, LoadevalWarning, StageTimes
+from loadeval_adapters.torch_trace.iterators import DataLoaderStages
 from tests.adapters.children import still_running
 from tests.adapters.loaders import adapter_of, break_off, contract
 
@@ -112,6 +113,22 @@ def test_what_replay_keeps_is_not_taken_from_the_loader(workers: int) -> None:
     assert not still_running(others)
     assert numbers(evaluator.cached_batches) == numbers(loader())[5:8]
     assert numbers(resumed) == numbers(loader())[5:]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_batches_of_a_resumed_epoch_are_numbered_from_its_first(workers: int) -> None:
+    """Also where looking inside was paused, and went on."""
+    resumed = loader(workers)
+    resumed.load_state_dict(state_after_5(workers))
+    stages = DataLoaderStages(lambda each: each)
+    known = stages.begin(resumed)
+    batches = iter(resumed)
+    known(0)
+    for at, _ in enumerate(batches):
+        stages.look(at not in {2, 3, 4})
+    (rows,) = (taken.batch for taken in stages.take() if isinstance(taken, StageTimes))
+    stages.close()
+    assert rows == [*range(3), *range(6, 15)]
 
 
 @pytest.mark.parametrize("persistent", [False, True])

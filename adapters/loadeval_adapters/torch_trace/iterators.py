@@ -108,17 +108,16 @@ def tensors_in(batch: Any) -> int | None:
 
 
 class WatchedIterator:
-    """An iterator of a DataLoader that is looked into; `epoch` is the one that it serves.
+    """An iterator of a DataLoader that is looked into; `epoch` is its own, None once it is closed.
 
     `rows` has what is known of its batches, in the order in which the loader gave them. While it
     is looked into, it has `_hooks` in place of its methods.
     """
 
-    def __init__(self, note: Note) -> None:
+    def __init__(self, note: Note, epoch: Epoch) -> None:
         self.alive: Callable[[], Any] = lambda: None
-        self.epoch: Epoch | None = None
+        self.epoch: Epoch | None = epoch
         self.rows: deque[tuple[Epoch, Record]] = deque()
-        self.is_closed = False
         self.index_ns = 0
         self._note = note
         self._looks = False
@@ -129,6 +128,7 @@ class WatchedIterator:
     def attach(self, iterator: Any) -> None:
         """Look into `iterator`, once `look` says so."""
         self.alive = weakref.ref(iterator)
+        self._before = iterator._num_yielded  # noqa: SLF001 - of an epoch that is resumed
         self._hook("_next_data", self._next)
 
     def _hook(self, name: str, timed: Callable[..., Any]) -> None:
@@ -137,8 +137,8 @@ class WatchedIterator:
         self._hooks[name] = lambda *args, **kwargs: timed(method, self.alive(), *args, **kwargs)
 
     def serve(self, epoch: Epoch) -> None:
-        """The batches from now on are those of this epoch."""
-        self.epoch = epoch
+        """The batches from now on are those of this epoch, from its first."""
+        self.epoch, self._before = epoch, 0
 
     def _draw(self, method: Callable[[Any], Any], iterator: Any) -> Any:
         """Draw indices, which are the next batch's."""
@@ -174,21 +174,20 @@ class WatchedIterator:
 
     def look(self, on: bool) -> None:
         """Look into the iterator from the batch on that it gives next, or no longer."""
-        iterator = self.alive()
-        if on == self._looks or self.is_closed or iterator is None:
+        iterator, epoch = self.alive(), self.epoch
+        if on == self._looks or epoch is None or iterator is None:
             return
         self._looks = on
         if on:
             self._resume(iterator)
             vars(iterator).update(self._hooks)
-            if self.epoch is not None:
-                self.epoch.given = iterator._num_yielded  # noqa: SLF001 - torch has no public name
+            epoch.given = iterator._num_yielded - self._before  # noqa: SLF001 - torch has no public name
         else:
             self._pause(iterator)
 
     def close(self) -> None:
         """Leave the iterator as it was; workers stop looking at their next batch."""
-        self.epoch, self.is_closed = None, True
+        self.epoch = None
         self._pause(self.alive())
 
     def _resume(self, iterator: Any) -> None:
@@ -272,10 +271,10 @@ class InTraining(WatchedIterator):
 class WithWorkers(WatchedIterator):
     """An iterator whose worker processes report by `channel`."""
 
-    def __init__(self, note: Note, channel: Channel) -> None:
-        super().__init__(note)
+    def __init__(self, note: Note, epoch: Epoch, channel: Channel) -> None:
+        super().__init__(note, epoch)
         self._channel = channel
-        self._first: Epoch | None = None
+        self._first = epoch
         self._starting = {"start_ns": 0, "starting_ns": 0}
         self._not_started = set(range(channel.workers))
         self._sent: list[dict[str, int]] = []
@@ -341,11 +340,6 @@ class WithWorkers(WatchedIterator):
         vars(iterator).update(self._hooks)
         self._looks = True
 
-    def serve(self, epoch: Epoch) -> None:
-        """See WatchedIterator."""
-        super().serve(epoch)
-        self._first = self._first or epoch
-
     def _get(self, get: Callable[..., Any], iterator: Any, *args: Any, **kwargs: Any) -> Any:
         start_ns = perf_counter_ns()
         got = get(iterator, *args, **kwargs)
@@ -392,8 +386,8 @@ class WithWorkers(WatchedIterator):
         """How workers started, and lines of code of the ends of their epochs."""
         ends, self._ends = self._ends, []
         taken: list[Measured] = [*code_samples(ends)]
-        channel, epoch = self._channel, self._first
-        if epoch is None or epoch.number is None:
+        channel, epoch = self._channel, self._first.number
+        if epoch is None:
             return taken
         for worker in range(channel.workers):
             told = channel.take(channel.of_worker(worker)) or {"notes": []}
@@ -404,7 +398,7 @@ class WithWorkers(WatchedIterator):
                 start = {**self._starting, **told["start"]}
                 if self._sent:
                     start |= self._sent[worker]
-                taken.append(WorkerStart(epoch.number, worker, **start))
+                taken.append(WorkerStart(epoch, worker, **start))
         return taken
 
 
@@ -469,7 +463,7 @@ class DataLoaderStages:
             self._begun[id(loader)] = loader
             return epoch.known
         for watched in self._iterators:  # its workers live on, and this epoch is its next
-            if watched.alive() is kept and not watched.is_closed:
+            if watched.alive() is kept and watched.epoch is not None:
                 watched.serve(epoch)
                 return epoch.known
         if loader.num_workers > 0:
@@ -490,7 +484,7 @@ class DataLoaderStages:
                 apart = 1 if getattr(loader, "in_order", True) else 4  # by how much they overtake
                 channel = Channel(loader.num_workers, max(16, apart * under_way))
                 channel.state = LOOKING if self._looks else PAUSED
-                watched = WithWorkers(self._note, channel)
+                watched = WithWorkers(self._note, epoch, channel)
         if watched is None:
             iterator = original(loader)
         else:
@@ -507,13 +501,12 @@ class DataLoaderStages:
         if not isinstance(iterator, dataloader._BaseDataLoaderIter):  # noqa: SLF001 - there is no public name
             self._note(NOT_TORCHS)
             return
-        new: WatchedIterator = watched or InTraining(self._note)
+        new: WatchedIterator = watched or InTraining(self._note, epoch)
         for other in self._iterators if watched is None else ():
             if isinstance(other, InTraining):
                 other.make_way()  # code that knows the length may never read to the end
         new.attach(iterator)
         new.look(self._looks)
-        new.serve(epoch)
         self._iterators.append(new)
 
     def _note(self, note: StageNote | str) -> None:
