@@ -14,7 +14,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from loadeval import LoaderEvaluator, LoadevalWarning, StageTimes
 from loadeval_adapters.torch_trace.iterators import DataLoaderStages
 from tests.adapters.children import still_running
-from tests.adapters.loaders import adapter_of, break_off, contract
+from tests.adapters.loaders import adapter_of, break_off, contract, recorded
 
 Numbers = TensorDataset(torch.arange(80))
 # torchdata's own, which it has of torch each time that a StatefulDataLoader is made.
@@ -129,6 +129,22 @@ def test_the_batches_of_a_resumed_epoch_are_numbered_from_its_first(workers: int
     (rows,) = (taken.batch for taken in stages.take() if isinstance(taken, StageTimes))
     stages.close()
     assert rows == [*range(3), *range(6, 15)]
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+def test_an_epoch_after_the_end_of_a_saved_one_has_its_stages(
+    workers: int, persistent: bool, is_asked: bool
+) -> None:
+    """But for workers that were started when the loader was asked for its state, and stay."""
+    ended, resumed = (loader(workers, persistent_workers=persistent) for _ in range(2))
+    list(ended)
+    resumed.load_state_dict(ended.state_dict())
+    if is_asked:
+        resumed.state_dict()
+    run = recorded(resumed)
+    assert len(run.steps) == 20
+    assert run.stages.batch.tolist() == ([] if is_asked and persistent else [*range(20)])
 
 
 @pytest.mark.parametrize("persistent", [False, True])

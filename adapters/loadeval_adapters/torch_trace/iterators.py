@@ -128,7 +128,8 @@ class WatchedIterator:
     def attach(self, iterator: Any) -> None:
         """Look into `iterator`, once `look` says so."""
         self.alive = weakref.ref(iterator)
-        self._before = iterator._num_yielded  # noqa: SLF001 - of an epoch that is resumed
+        # Of an epoch that is resumed; behind the end of one comes the next.
+        self._before = 0 if has_ended(iterator) else iterator._num_yielded  # noqa: SLF001 - torch has no public name
         self._hook("_next_data", self._next)
 
     def _hook(self, name: str, timed: Callable[..., Any]) -> None:
@@ -424,6 +425,16 @@ def timed_dump(
     return timed
 
 
+def has_ended(iterator: Any) -> bool:
+    """Whether an iterator of torchdata's was made of the state at the end of an epoch."""
+    return bool(getattr(iterator, "_finished", False))
+
+
+def is_replaced(iterator: Any, loader: Any) -> bool:
+    """Whether torchdata's loader makes another iterator at once."""
+    return has_ended(iterator) and not loader.persistent_workers
+
+
 class DataLoaderStages:
     """Times what happens inside torch's DataLoaders, in this process and in their workers.
 
@@ -458,7 +469,7 @@ class DataLoaderStages:
         is_next = loader.persistent_workers or getattr(
             loader, "_initial_iter_for_state_dict", False
         )
-        if kept is None or not is_next:
+        if kept is None or not is_next or is_replaced(kept, loader):
             vars(loader)[MAKES] = Making(self, loader, epoch)
             self._begun[id(loader)] = loader
             return epoch.known
@@ -492,7 +503,9 @@ class DataLoaderStages:
             with watched.starting(loader, counts_calls=counts_calls):
                 iterator = original(loader)
         with self._guard:
-            if watched is not None or loader.num_workers == 0:
+            if is_replaced(iterator, loader):
+                vars(loader)[MAKES] = Making(self, loader, epoch)
+            elif watched is not None or loader.num_workers == 0:
                 self._watch(watched, iterator, epoch)
         return iterator
 
