@@ -7,6 +7,7 @@ where nobody knows, and then they are not counted.
 from __future__ import annotations
 
 import math
+import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -110,6 +111,12 @@ class RayDataAdapter(OtherAdapter):
             return 1
         is_table = hasattr(batch, "columns")
         return len(batch) if is_table else IterableAdapter.samples(self, batch)
+
+    def keep(self, batch: Any) -> Any:
+        """As of any loader; of a table by pickling, for a copy of it has the same Arrow memory."""
+        if hasattr(batch, "columns"):
+            return pickle.loads(pickle.dumps(batch))  # noqa: S301 - a pickle of ours
+        return super().keep(batch)
 
     def nbytes(self, batch: Any) -> int | None:
         """Of arrays and Arrow tables; what a pandas table takes is not known."""
