@@ -1,18 +1,19 @@
-"""What an adapter is written with, the adapters of any iterable or callable, and who has which."""
+"""What adapters are written with, those of any iterable and any callable, and who has which."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from itertools import repeat
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
-from loadeval.core.batch import as_count, copied, is_array, leaves, map_leaves, survey
+from loadeval.core.batch import as_count, copied, leaves, survey
 from loadeval.data.lines import (
     CodeSamples,
     EventKind,
@@ -23,30 +24,6 @@ from loadeval.data.lines import (
     WorkerStart,
 )
 from loadeval.errors import AskingTheLoader, UsageError, warn
-from loadeval.frames import current_line, short_switches
-
-if TYPE_CHECKING:
-    import weakref
-
-__all__ = [  # what adapters are written with
-    "Adapter",
-    "CodeSamples",
-    "IterableAdapter",
-    "LoaderInfo",
-    "LoaderStages",
-    "OperatorTimes",
-    "Readings",
-    "StageNote",
-    "StageTimes",
-    "Watch",
-    "WorkerStart",
-    "adapter_for",
-    "current_line",
-    "is_array",
-    "leaves",
-    "map_leaves",
-    "short_switches",
-]
 
 OVERRIDES = "_loadeval_overrides"
 """An attribute of a loader: what it has in place of its program's settings."""
@@ -59,8 +36,7 @@ By the identity of a loader, or of the dataset of one.
 """
 GROUP = "loadeval.adapters"
 OWN = "loadeval_adapters"
-"""The package of the adapters that come with loadeval. A vendored or zipped copy has no entry
-points, and must not measure a loader that it knows as a plain iterable."""
+"""The package of the adapters that come with loadeval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +162,9 @@ class IterableAdapter:
                 f"batches hold what cannot be copied ({kinds}): it is served as it is, so a loader "
                 "that reuses it may have changed it meanwhile. Use mode='log' if that matters"
             )
-        finish_copies(leaves(batch_copy))
+        # Until a copy on a device is made no other stream may use it, nor the loader its original.
+        for device in devices_of(leaves(batch_copy)):
+            cuda_in_use().current_stream(device).synchronize()
         return batch_copy
 
     def describe(self, loader: Any) -> LoaderInfo:
@@ -221,28 +199,31 @@ class IterableAdapter:
 
         It synchronises with the CUDA devices that torch uses, if any.
         """
-        synchronize()
+        cuda = cuda_in_use()
+        for device in devices_in_use(cuda):
+            cuda.synchronize(device)
 
     def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - adapters override it
         """What times the stages inside `loader`; None where only its threads can be seen."""
         return None
 
     def tunable(self, loader: Any) -> Mapping[str, Any]:  # noqa: ARG002 - adapters override it
-        """The settings of `loader` that `reconfigured` can change, and their present values."""
+        """The settings of `loader` that can be changed, and their present values."""
         return {}
 
     def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
-        """A new loader, the same but for `settings`; raises UsageError where it cannot make one."""
+        """A new loader, the same but for `settings`, which are some of those that `tunable` has."""
         raise only_where_made(loader, settings)
 
     def reconfigure(
         self, loader: Any, settings: Mapping[str, Any], *, allow_changes: bool = False
     ) -> None:
-        """Check that `loader` has `settings` to change, and that its batches stay; then change it.
+        """Change `loader` itself, which gets the attributes of `reconfigured(loader, settings)`.
 
-        It takes the place of `reconfigured(loader, settings)`, unless `_change` is overridden.
+        Raises UsageError for settings that it does not have, and for other batches without
+        `allow_changes`.
         """
-        names = self._changeable(loader)
+        names = self.tunable(loader)
         others = ", ".join(name for name in settings if name not in names)
         if others and not names:
             raise only_where_made(loader, settings)
@@ -256,10 +237,6 @@ class IterableAdapter:
             if change is not None and not allow_changes:
                 raise UsageError(other_batches(change))
         self._change(loader, settings)
-
-    def _changeable(self, loader: Any) -> Collection[str]:
-        """The settings that `_change` can change."""
-        return self.tunable(loader)
 
     def _change_of_batches(self, loader: Any, name: str, value: Any) -> str | None:  # noqa: ARG002 - adapters override it
         """How a setting changes what training gets; None if it gets the same batches."""
@@ -278,7 +255,7 @@ class IterableAdapter:
 
 
 Adapter = IterableAdapter
-"""What a function takes that works with the adapter of any loader."""
+"""The type of every adapter, for functions that take one."""
 
 
 def overrides_of(loader: Any) -> Mapping[str, Any] | None:
@@ -288,7 +265,7 @@ def overrides_of(loader: Any) -> Mapping[str, Any] | None:
 
 
 def only_where_made(loader: Any, settings: Iterable[str]) -> UsageError:
-    """Of a loader that nothing else can give `settings`."""
+    """The error for a loader that takes `settings` only where it is made."""
     return UsageError(
         f"this {type(loader).__name__} can get other settings only where it is made; change "
         f"{', '.join(settings)} there"
@@ -390,7 +367,7 @@ def registered() -> dict[str, EntryPoint]:
 
 
 def own_adapters() -> Mapping[str, str]:
-    """The adapters that come with loadeval, as entry points name them."""
+    """The adapters that come with loadeval."""
     adapters: Mapping[str, str] = importlib.import_module(OWN).ADAPTERS
     return adapters
 
@@ -399,7 +376,7 @@ Rows = tuple[tuple[str, ...], ...]
 
 
 def declared_in_stacks() -> tuple[Rows, Rows, Rows]:
-    """What tells the adapters that come with loadeval what a thread does, in its stack.
+    """How a stack tells what its thread does in a framework that loadeval has an adapter for.
 
     Functions: the end of the file's path, the name, what a thread does in it, the line where it
     does if that is not all of the function, and what users call the loader. Variables: the end of
@@ -432,22 +409,6 @@ def adapter_for(loader: Any) -> Adapter:
             "callable that returns an iterator; pass the loader that the training loop iterates"
         )
     return IterableAdapter()
-
-
-def synchronize() -> None:
-    """Wait until the CUDA devices have finished torch's work, if torch uses any."""
-    cuda = cuda_in_use()
-    for device in devices_in_use(cuda):
-        cuda.synchronize(device)
-
-
-def finish_copies(leaves: Iterable[Any]) -> None:
-    """Wait until copies on a device are made: any stream may use them then, and their originals.
-
-    A loader may reuse its memory once the training asks for another batch, for its step is over.
-    """
-    for device in devices_of(leaves):
-        cuda_in_use().current_stream(device).synchronize()
 
 
 def cuda_in_use() -> Any:

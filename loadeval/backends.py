@@ -19,14 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from loadeval.adapter import (
-    FactoryAdapter,
-    IterableAdapter,
-    adapter_for,
-    begun,
-    is_array,
-    leaves,
-)
+from loadeval.adapter import FactoryAdapter, IterableAdapter, adapter_for, begun
+from loadeval.core.batch import is_array, leaves
 from loadeval.core.counting import Counter
 from loadeval.core.schedule import Schedule
 from loadeval.data.columns import UNKNOWN
@@ -55,7 +49,7 @@ class Backend:
     """A loader for `compare_backends`, and how to convert its batches for the training step.
 
     `loader` is any loader, or a callable that returns a new one and is called each epoch.
-    `convert` runs its batch into one that the training step takes. Its time counts as loading,
+    `convert` turns its batch into one that the training step takes. Its time counts as loading,
     since training with this loader needs it.
     """
 
@@ -210,8 +204,8 @@ def compare_backends(  # noqa: C901 - one way through
         Path(log_dir).mkdir(parents=True, exist_ok=True)
         logs = {name: Path(log_dir, f"{name}.jsonl") for name in backends}
 
-    def serve(name: str) -> Exception | None:
-        """Train on one backend for a round; returns what its loader raises."""
+    def serve(name: str) -> None:
+        """Train on one backend for a round, and note what its loader raises."""
         trains = False
         try:
             for batch in adapters[name].round():
@@ -222,8 +216,7 @@ def compare_backends(  # noqa: C901 - one way through
             if trains:
                 raise
             adapters[name].measurement.recorder.note(in_words(error), "failed backend")
-            return error
-        return None
+            failed[name] = error
 
     facts = {"comparison": uuid.uuid4().hex, "rounds": rounds, "seed": settings.seed}
     with ExitStack() as stack:
@@ -246,8 +239,8 @@ def compare_backends(  # noqa: C901 - one way through
         names, chance = [*adapters], random.Random(settings.seed)  # noqa: S311 - no secret
         for _ in range(rounds):
             for name in chance.sample(names, len(names)):
-                if name not in failed and (failure := serve(name)) is not None:
-                    failed[name] = failure
+                if name not in failed:
+                    serve(name)
     results = {
         name: result_of(adapter.measurement.recorder.run())
         for name, adapter in adapters.items()

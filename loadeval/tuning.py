@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from loadeval.adapter import adapter_for
 from loadeval.data.folder import logs_so_far
 from loadeval.data.lines import Mode
 from loadeval.data.log import read_run
@@ -160,13 +159,14 @@ def tune(
         loader = make_loader(**_merged(settings or {}, changes))
         most = times * batches if mode == "alternate" else None  # so that it has enough blocks
         with LoaderEvaluator(loader, mode, batches=most, clock=clock) as evaluator:
+            fence = evaluator._measurement.adapter.fence  # noqa: SLF001 - another one would call a callable
             head = head_for(evaluator.recorded().loader.prefetch_depth or 0)
             last = times * (head + batches)
             epochs = repeat(evaluator, last)  # of a batch each, at least
             for number, batch in enumerate(islice(chain.from_iterable(epochs), last + 1), 1):
                 step(batch)
                 if number in {head, last}:  # what a device still does is of the batches so far
-                    adapter_for(loader).fence()
+                    fence()
         return [evaluator.recorded()]
 
     return _tuned(measure, settings or {}, space or SPACE, rounds)

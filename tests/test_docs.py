@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 import torch
 
 from loadeval import Adapter, LoaderEvaluator, read_run, tune
+from loadeval.adapter import own_adapters
 from loadeval.data.lines import StageTimes, decode
 from loadeval.estimate import verdict
 from loadeval.estimate.before_after import EQUAL_WITHIN, LEAST_CHANGE
@@ -164,11 +164,9 @@ def test_every_method_of_an_adapter_is_named() -> None:
 
 
 def test_every_adapter_of_loadevals_is_in_the_table() -> None:
-    """Its rows are the modules that loadeval is installed with an adapter for."""
     (table,) = re.findall(r"(?ms)^\| module of.*?\n\n", text_of("adapters"))
     rows = re.findall(r"^\| `([\w.]+)` \|", table, re.MULTILINE)
-    ours = metadata.distribution("loadeval").entry_points.select(group="loadeval.adapters")
-    assert sorted(rows) == sorted(own.name for own in ours)
+    assert sorted(rows) == sorted(own_adapters())
 
 
 # export.md

@@ -249,3 +249,9 @@ def test_a_loader_without_batches_is_one_clear_error(loaders: Loaders) -> None:
     no_batch = pytest.warns(LoadevalWarning, match="gave no batch")
     with no_batch, pytest.raises(LoadevalError, match="expected more: raise"):
         loaders.tune(make)
+
+
+def test_a_callable_is_called_for_each_epoch_alone(loaders: Loaders) -> None:
+    """Of 60 batches: the run before has two."""
+    loaders.tune(lambda num_workers: lambda: loaders.make(num_workers), rounds=1)
+    assert [made["num_workers"] for made in loaders.made] == [1, 1, *(1, 2, 4, 4, 2, 1)]

@@ -1,4 +1,4 @@
-"""The adapters that come with loadeval, found through the entry points `loadeval.adapters`."""
+"""The adapters that come with loadeval."""
 
 ADAPTERS = {
     "torch.utils.data": "loadeval_adapters.torch:PyTorchAdapter",
@@ -20,4 +20,4 @@ ADAPTERS = {
     "ray.data": "loadeval_adapters.others:RayDataAdapter",
     "fastai.data.load": "loadeval:IterableAdapter",
 }
-"""The entry points of pyproject.toml, for a copy that has no metadata."""
+"""By the module of the loaders that each is for, as entry points of other packages name theirs."""

@@ -15,15 +15,11 @@ import numpy as np
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.types import to_numpy_type
 
-from loadeval import IterableAdapter, LoaderInfo, StageNote, UsageError, Watch
+from loadeval import IterableAdapter, LoaderInfo, StageNote, Watch
 
 NOT_TIMED = (
     "DALI tells the times of its operators only to Nsight Systems: run nsys profile -t nvtx,cuda "
     "python train.py"
-)
-PYTHON_INSIDE = (
-    "this DALI pipeline calls Python functions, or is fed from Python, and DALI serialises neither "
-    "to build the pipeline again; change its settings where it is made"
 )
 FED = re.compile(rb"\n[\x00-\x7f](ExternalSource|\w*inputs__)")
 """Finds, in a serialised pipeline, an operator whose data are not serialised with it."""
@@ -144,27 +140,21 @@ class DALIAdapter(AnyDALIAdapter):
         Nothing where Python functions are in a pipeline, or feed it, and of a class with a
         constructor of its own.
         """
-        try:
-            for pipeline in loader._pipes:
-                _serialised(pipeline)
-        except UsageError:
-            return {}
         is_torchs = _constructor(loader).__module__ == "nvidia.dali.plugin.pytorch"
-        return _settings(loader._pipes[0]) if is_torchs else {}
+        if not is_torchs or None in map(_serialised, loader._pipes):
+            return {}
+        return _settings(loader._pipes[0])
 
     def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
         """An iterator over new pipelines, all with `settings`, at the start of their data."""
-        graphs = [_serialised(pipeline) for pipeline in loader._pipes]
-        if not settings.keys() <= self.tunable(loader).keys():
-            return super().reconfigured(loader, settings)
         pipelines = []
-        for pipeline, graph in zip(loader._pipes, graphs, strict=True):
+        for pipeline in loader._pipes:
             # Pipeline.deserialize() would forget the executor.
             kept = {name: getattr(pipeline, name) for name in KEPT if hasattr(pipeline, name)}
             kept["enable_checkpointing"] = pipeline._enable_checkpointing
             chosen = {**kept, **_settings(pipeline), **settings}
             made = Pipeline(pipeline.max_batch_size, **chosen)  # type: ignore[no-untyped-call]  # DALI's
-            made.deserialize_and_build(graph)  # type: ignore[no-untyped-call]  # DALI's
+            made.deserialize_and_build(_serialised(pipeline))  # type: ignore[no-untyped-call]  # DALI's
             pipelines.append(made)
         given = {
             "auto_reset": loader._auto_reset,
@@ -186,15 +176,13 @@ def _constructor(loader: Any) -> Any:
     return next(kind for kind in type(loader).__mro__ if "__init__" in vars(kind))
 
 
-def _serialised(pipeline: Any) -> bytes:
-    """What DALI can rebuild `pipeline` from. Raises UsageError if it cannot."""
+def _serialised(pipeline: Any) -> bytes | None:
+    """What DALI can rebuild `pipeline` from; None where Python is in it, or feeds it."""
     try:
         graph: bytes = pipeline._pipe.SerializeToProtobuf()  # serialize() fails once deserialised
-    except RuntimeError as error:  # a Python function is one of the operators
-        raise UsageError(PYTHON_INSIDE) from error
-    if FED.search(graph):
-        raise UsageError(PYTHON_INSIDE)
-    return graph
+    except RuntimeError:  # a Python function is one of the operators
+        return None
+    return None if FED.search(graph) else graph
 
 
 def _settings(pipeline: Any) -> dict[str, Any]:

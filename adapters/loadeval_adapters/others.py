@@ -7,21 +7,15 @@ where nobody knows, and then they are not counted.
 from __future__ import annotations
 
 import math
+import pickle
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from loadeval import (
-    IterableAdapter,
-    LoaderInfo,
-    LoaderStages,
-    LoadevalWarning,
-    Watch,
-    adapter_for,
-)
+from loadeval import IterableAdapter, LoaderInfo, LoaderStages, Watch, adapter_for
+from loadeval.errors import warn
 
 READS_AHEAD = (
     "mode='alternate' reads batches ahead of training: state_dict() counts them, and a training "
@@ -39,7 +33,7 @@ PARALLEL = {"ProcessPrefetchIterDataset", "_MpContextIterDataset"}
 
 
 class OtherAdapter(IterableAdapter):
-    """Counts the samples of a batch as far as `describe` has found out what one is."""
+    """Counts samples where `describe` has found out how many a batch has."""
 
     _batch_size: int | None = None
 
@@ -101,24 +95,28 @@ class GrainAdapter(OtherAdapter):
         super().release(loader, getattr(epoch, "_iterator", epoch))
 
 
-class RayDataAdapter(IterableAdapter):
-    """What the methods of a Ray dataset return that iterate it."""
+class RayDataAdapter(OtherAdapter):
+    """What `iter_batches` and the like of a Ray dataset return."""
 
     watch = Watch(classes={"ray.data.iterator": ("_IterableFromIterator",)}, inside=("ray.data",))
     distributions = ("ray",)
-    _gives_rows = False
 
-    def describe(self, loader: Any) -> LoaderInfo:
-        """Its class, and that a row is one sample."""
+    def _known(self, loader: Any) -> dict[str, Any]:
         make = getattr(loader, "iterator_gen", None)
-        self._gives_rows = ".iter_rows." in getattr(make, "__qualname__", "")
-        return replace(super().describe(loader), batch_size=1 if self._gives_rows else None)
+        return {"batch_size": 1 if ".iter_rows." in getattr(make, "__qualname__", "") else None}
 
     def samples(self, batch: Any) -> int | None:
         """The rows of a batch or table; a row is one."""
-        if self._gives_rows:
+        if self._batch_size == 1:
             return 1
-        return len(batch) if hasattr(batch, "columns") else super().samples(batch)
+        is_table = hasattr(batch, "columns")
+        return len(batch) if is_table else IterableAdapter.samples(self, batch)
+
+    def keep(self, batch: Any) -> Any:
+        """As of any loader; of a table by pickling, for a copy of it has the same Arrow memory."""
+        if hasattr(batch, "columns"):
+            return pickle.loads(pickle.dumps(batch))  # noqa: S301 - a pickle of ours
+        return super().keep(batch)
 
     def nbytes(self, batch: Any) -> int | None:
         """Of arrays and Arrow tables; what a pandas table takes is not known."""
@@ -276,7 +274,7 @@ class ResumableAdapter(IterableAdapter):
         """As of any loader, with that warning."""
         if mode == "alternate" and not self._has_warned and hasattr(loader, "state_dict"):
             self._has_warned = True
-            warnings.warn(READS_AHEAD, LoadevalWarning, stacklevel=3)
+            warn(READS_AHEAD)
         return super().refusal(loader, mode)
 
 

@@ -130,9 +130,6 @@ class SPDLAdapter(IterableAdapter):
 
     def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
         """A copy of `loader` with other threads or another buffer, over the same source."""
-        present = self.tunable(loader)
-        if not present or settings.keys() - present:
-            return super().reconfigured(loader, settings)
         again = copy(loader)
         vars(again).update({f"_{name}": value for name, value in settings.items()})
         return again
@@ -317,7 +314,7 @@ class TimedPipeline:
 
 
 class Sum:
-    """How much a number, at most `most` of it, adds up to over time; and a count beside it."""
+    """A number, counted as `most` where it is more, summed over time; and a count beside it."""
 
     def __init__(self, most: float = math.inf) -> None:
         self.at_ns = time.perf_counter_ns()
@@ -326,7 +323,7 @@ class Sum:
         self._lock = threading.Lock()
 
     def add(self, by: int = 0, count: int = 0) -> None:
-        """The number becomes so much more now, and the count."""
+        """Add to the number now, and to the count."""
         with self._lock:
             now_ns = time.perf_counter_ns()
             self._total_ns += int(min(self._number, self._most)) * (now_ns - self.at_ns)

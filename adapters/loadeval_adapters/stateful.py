@@ -1,4 +1,4 @@
-"""torchdata: what has a state that a training saves, and its StatefulDataLoader."""
+"""torchdata's StatefulDataLoader."""
 
 from __future__ import annotations
 

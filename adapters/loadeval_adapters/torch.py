@@ -66,11 +66,11 @@ TRAINERS: dict[str, dict[str, str]] = {
     "ultralytics": {"num_workers": "workers"},
 }
 """The arguments of trainers for these settings, keyed by the trainer's package."""
-KEEP_THEIR_ARGUMENTS = (
+BEGIN_IN_ITER = (
     "torch.utils.data.dataloader",
     "torchdata.stateful_dataloader.stateful_dataloader",
 )
-"""Modules of the constructors that keep each argument as the attribute of its name."""
+"""Modules of loaders that begin nothing before their own `__iter__` is called."""
 
 
 class PyTorchAdapter(IterableAdapter):
@@ -107,7 +107,10 @@ class PyTorchAdapter(IterableAdapter):
         if hasattr(inside, "_IterableDataset_len_called"):
             inside._IterableDataset_len_called = asked  # noqa: SLF001 - it undoes what describe() did
         if isinstance(inside, Dataset):
-            return replace(info, shards=_shards(inside))
+            shards = None
+            with suppress(Exception):  # a property of the user's
+                shards = getattr(inside, "num_shards", None)
+            return replace(info, shards=shards if type(shards) is int else None)
         workers = getattr(inside, "num_workers", None)
         if workers is None:  # a sampler, say
             return info
@@ -179,17 +182,19 @@ class PyTorchAdapter(IterableAdapter):
 
         return DataLoaderStages(_unwrapped)
 
-    def _changeable(self, loader: Any) -> list[str]:
+    def tunable(self, loader: Any) -> Mapping[str, Any]:
         """Arguments of a DataLoader, also of a subclass with a constructor of its own.
 
         None of one that iterates in a way of its own: it may have begun when it was made.
         """
         iterate = getattr(type(loader), "__iter__", None)  # a Dataset may have none
-        is_torchs = getattr(iterate, "__module__", None) in KEEP_THEIR_ARGUMENTS
-        return [name for name in CHANGEABLE if name in _arguments(loader)] if is_torchs else []
+        if getattr(iterate, "__module__", None) not in BEGIN_IN_ITER:
+            return {}
+        given = _arguments(loader)
+        return {name: given[name] for name in CHANGEABLE if name in given}
 
     def _change_of_batches(self, loader: Any, name: str, value: Any) -> str | None:
-        """Of an iterable-style dataset also the number of workers."""
+        """See IterableAdapter; workers divide the samples of an iterable-style dataset."""
         is_stream = isinstance(loader.dataset, IterableDataset)
         if name == "num_workers" and is_stream and value != loader.num_workers:
             return f"{name}={value!r} changes how an iterable-style dataset divides its samples"
@@ -248,14 +253,6 @@ def _shards_in(dataset: Any) -> tuple[int | None, Mapping[str, str]]:
             info = adapter_for(dataset).describe(dataset)
             return info.shards, info.setting_names or {}
     return None, {}
-
-
-def _shards(dataset: Any) -> int | None:
-    """How many shards a stream of the user's says it has."""
-    with suppress(Exception):  # a property of the user's
-        count = getattr(dataset, "num_shards", None)
-        return count if type(count) is int else None
-    return None
 
 
 def _start_method(loader: Any) -> str:

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from loadeval.adapter import cuda_in_use, devices_in_use, devices_of, leaves
+from loadeval.adapter import cuda_in_use, devices_in_use, devices_of
+from loadeval.core.batch import leaves
 from loadeval.data.lines import GpuIdle
 from loadeval.errors import AskingTheLoader, of_the_loader
 

@@ -92,12 +92,12 @@ def test_an_iterator_that_was_read_begins_at_the_start(dali_pipeline: Make) -> N
 def test_python_is_not_serialised(make: Make) -> None:
     loader = DALIGenericIterator(make(), ["x"])
     assert tunable(loader) == {}
-    with pytest.raises(UsageError, match="calls Python functions, or is fed from Python"):
-        reconfigured(loader, num_threads=3)
+    with pytest.raises(UsageError, match="only where it is made"):
+        adapter_for(loader).reconfigure(loader, {"num_threads": 3})
 
 
 def test_an_iterator_with_a_constructor_is_not_made_again(dali_pipeline: Make) -> None:
     loader = Mine(dali_pipeline())
     assert tunable(loader) == {}
     with pytest.raises(UsageError, match="this Mine can get other settings only where it is made"):
-        reconfigured(loader, num_threads=3)
+        adapter_for(loader).reconfigure(loader, {"num_threads": 3})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, distribution
+from importlib.metadata import EntryPoint
 
 import pytest
 from torch.utils.data import DataLoader
@@ -38,10 +38,3 @@ def test_the_longest_prefix_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "registered", lambda: points)
     adapter = registry.adapter_for(DataLoader([1]))  # type: ignore[arg-type]
     assert type(adapter).__name__ == "LongerAdapter"
-
-
-def test_our_own_adapters_need_no_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = distribution("loadeval").entry_points.select(group=registry.GROUP)
-    assert {point.name: point.value for point in points} == registry.own_adapters()
-    monkeypatch.setattr(registry, "entry_points", lambda **_: ())
-    assert registry.registered.__wrapped__().keys() == registry.own_adapters().keys()

@@ -141,4 +141,4 @@ def test_a_pipeline_cannot_be_made_again() -> None:
     adapter = adapter_for(loader)
     assert adapter.tunable(loader) == {}
     with pytest.raises(UsageError, match="only where it is made"):
-        adapter.reconfigured(loader, {"num_threads": 2})
+        adapter.reconfigure(loader, {"num_threads": 2})

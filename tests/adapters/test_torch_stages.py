@@ -29,7 +29,6 @@ from torch.utils.data._utils import worker as torch_workers
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from loadeval import LoaderEvaluator, Run, StageNote, StageTimes
-from loadeval.frames import short_switches
 from loadeval_adapters.torch_trace import iterators as torch_iterators
 from loadeval_adapters.torch_trace import kernel
 from loadeval_adapters.torch_trace import worker as torch_worker
@@ -236,14 +235,6 @@ def no_code_is_looked_at() -> None:
     for thread in threading.enumerate():
         if thread.name == "loadeval-code":
             thread.join(10)
-
-
-def test_the_switch_interval_stays_what_a_user_has_set_meanwhile() -> None:
-    before = sys.getswitchinterval()
-    with short_switches():
-        sys.setswitchinterval(0.002)
-    assert sys.getswitchinterval() == pytest.approx(0.002)
-    sys.setswitchinterval(before)
 
 
 def test_only_a_thread_that_lives_is_asked_for_its_clock(monkeypatch: pytest.MonkeyPatch) -> None:

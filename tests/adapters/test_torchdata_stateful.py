@@ -11,9 +11,10 @@ import torch
 from torch.utils.data import IterableDataset, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from loadeval import LoaderEvaluator, LoadevalWarning
+from loadeval import LoaderEvaluator, LoadevalWarning, StageTimes
+from loadeval_adapters.torch_trace.iterators import DataLoaderStages
 from tests.adapters.children import still_running
-from tests.adapters.loaders import adapter_of, break_off, contract
+from tests.adapters.loaders import adapter_of, break_off, contract, recorded
 
 Numbers = TensorDataset(torch.arange(80))
 # torchdata's own, which it has of torch each time that a StatefulDataLoader is made.
@@ -114,6 +115,38 @@ def test_what_replay_keeps_is_not_taken_from_the_loader(workers: int) -> None:
     assert numbers(resumed) == numbers(loader())[5:]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_batches_of_a_resumed_epoch_are_numbered_from_its_first(workers: int) -> None:
+    """Also where looking inside was paused, and went on."""
+    resumed = loader(workers)
+    resumed.load_state_dict(state_after_5(workers))
+    stages = DataLoaderStages(lambda each: each)
+    known = stages.begin(resumed)
+    batches = iter(resumed)
+    known(0)
+    for at, _ in enumerate(batches):
+        stages.look(at not in {2, 3, 4})
+    (rows,) = (taken.batch for taken in stages.take() if isinstance(taken, StageTimes))
+    stages.close()
+    assert rows == [*range(3), *range(6, 15)]
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+def test_an_epoch_after_the_end_of_a_saved_one_has_its_stages(
+    workers: int, persistent: bool, is_asked: bool
+) -> None:
+    """But for workers that were started when the loader was asked for its state, and stay."""
+    ended, resumed = (loader(workers, persistent_workers=persistent) for _ in range(2))
+    list(ended)
+    resumed.load_state_dict(ended.state_dict())
+    if is_asked:
+        resumed.state_dict()
+    run = recorded(resumed)
+    assert len(run.steps) == 20
+    assert run.stages.batch.tolist() == ([] if is_asked and persistent else [*range(20)])
+
+
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_released_loader_can_be_asked_for_its_state(persistent: bool) -> None:
     """This also holds where the iterator that was stopped had been made for a state."""
@@ -134,3 +167,11 @@ def test_an_alternating_run_warns_once_that_a_state_is_inexact() -> None:
         list(evaluator)
     assert [warning.filename for warning in caught] == [__file__]
     assert len(list(evaluator)) == len(list(LoaderEvaluator(loader()))) == 20
+
+
+def test_where_warnings_are_errors_an_alternating_run_is_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    evaluator = LoaderEvaluator(loader(), mode="alternate")
+    assert len(list(evaluator)) == evaluator.recorded().batches == 20
+    assert "skips batches" in capsys.readouterr().err

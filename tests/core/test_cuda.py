@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from loadeval import Gap, LoaderEvaluator, read_run
-from loadeval.adapter import IterableAdapter, synchronize
+from loadeval.adapter import IterableAdapter
 from loadeval.core import cuda
 from loadeval.core.cuda import COPIED_BYTES, GpuIdleTimer, timing_events
 from loadeval.data.columns import UNKNOWN
@@ -221,7 +221,7 @@ def test_a_run_has_it_for_each_batch(
 
 def test_without_a_device_in_use_it_is_not_known(clock: FakeClock) -> None:
     assert timing_events() is None
-    synchronize()
+    IterableAdapter().fence()
     evaluator = evaluator_of([50, 130], clock)
     list(evaluator)
     assert evaluator.recorded().steps.gpu_idle_ns.tolist() == [UNKNOWN] * 2
@@ -230,7 +230,7 @@ def test_without_a_device_in_use_it_is_not_known(clock: FakeClock) -> None:
 def test_the_devices_in_use_are_waited_for(device: Device) -> None:
     """Waiting for another one would make a context on it, which takes some 500 MB."""
     device.in_use = [False, True, True]
-    synchronize()
+    IterableAdapter().fence()
     assert device.synchronized == [1, 2]
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Callable
 from multiprocessing.sharedctypes import RawArray
-from types import TracebackType
 from typing import Any
 
-from loadeval.errors import is_of_a_signal
+from loadeval.errors import in_words
 
 Record = dict[str, Any]
 """What is known of a batch; what is not in it is not.
@@ -78,7 +76,7 @@ class Channel:
         self._words[word] = number
 
     def take(self, place: int, number: int | None = None) -> Record | None:
-        """What a place has, once; None if that is nothing, or another number's."""
+        """Take the content out of a place; None if it is empty, or has another number."""
         word = place * PLACE // WORD
         present, start = self._words[word], (word + 2) * WORD
         if present == NOTHING or (number is not None and number != present):
@@ -91,22 +89,6 @@ class Channel:
         return content
 
 
-class Guard:
-    """Around what looks into a loader: where it fails, `fail` is called with why; training goes on.
-
-    What a signal's handler raises meanwhile is raised: torch's for a dead worker, or a user's.
-    """
-
-    def __init__(self, fail: Callable[[str], object]) -> None:
-        self._fail = fail
-
-    def __enter__(self) -> None:
-        """Nothing is to be prepared."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> bool:
-        if not isinstance(error, Exception) or is_of_a_signal(error):
-            return False
-        self._fail(f"{type(error).__name__}: {error}"[:LONGEST_REASON])
-        return True
+def reason(error: Exception) -> str:
+    """Why something has failed, short enough for a place."""
+    return in_words(error)[:LONGEST_REASON]

@@ -12,7 +12,7 @@ from types import CodeType
 
 from torch.utils.data._utils import fetch
 
-from loadeval.adapter import current_line, short_switches
+from loadeval.frames import current_line, short_switches
 from loadeval_adapters.torch_trace.kernel import ThreadState
 
 INTERVAL_S, INTERVAL_IN_TRAINING_S = 0.05, 0.1

@@ -19,13 +19,14 @@ from torch.utils.data import dataloader
 from torch.utils.data._utils import pin_memory
 
 from loadeval import CodeSamples, StageNote, StageTimes, WorkerStart, leaves
+from loadeval.errors import Guard
 from loadeval_adapters.torch_trace.channel import (
     CLOSED,
     LOOKING,
     PAUSED,
     Channel,
-    Guard,
     Record,
+    reason,
 )
 from loadeval_adapters.torch_trace.worker import BEGIN_UNPICKLING, Tracer, WorkerInit
 
@@ -107,17 +108,16 @@ def tensors_in(batch: Any) -> int | None:
 
 
 class WatchedIterator:
-    """An iterator of a DataLoader that is looked into; `epoch` is the one that it serves.
+    """An iterator of a DataLoader that is looked into; `epoch` is its own, None once it is closed.
 
     `rows` has what is known of its batches, in the order in which the loader gave them. While it
     is looked into, it has `_hooks` in place of its methods.
     """
 
-    def __init__(self, note: Note) -> None:
+    def __init__(self, note: Note, epoch: Epoch) -> None:
         self.alive: Callable[[], Any] = lambda: None
-        self.epoch: Epoch | None = None
+        self.epoch: Epoch | None = epoch
         self.rows: deque[tuple[Epoch, Record]] = deque()
-        self.is_closed = False
         self.index_ns = 0
         self._note = note
         self._looks = False
@@ -128,6 +128,8 @@ class WatchedIterator:
     def attach(self, iterator: Any) -> None:
         """Look into `iterator`, once `look` says so."""
         self.alive = weakref.ref(iterator)
+        # Of an epoch that is resumed; behind the end of one comes the next.
+        self._before = 0 if has_ended(iterator) else iterator._num_yielded  # noqa: SLF001 - torch has no public name
         self._hook("_next_data", self._next)
 
     def _hook(self, name: str, timed: Callable[..., Any]) -> None:
@@ -136,8 +138,8 @@ class WatchedIterator:
         self._hooks[name] = lambda *args, **kwargs: timed(method, self.alive(), *args, **kwargs)
 
     def serve(self, epoch: Epoch) -> None:
-        """The batches from now on are those of this epoch."""
-        self.epoch = epoch
+        """The batches from now on are those of this epoch, from its first."""
+        self.epoch, self._before = epoch, 0
 
     def _draw(self, method: Callable[[Any], Any], iterator: Any) -> Any:
         """Draw indices, which are the next batch's."""
@@ -173,21 +175,20 @@ class WatchedIterator:
 
     def look(self, on: bool) -> None:
         """Look into the iterator from the batch on that it gives next, or no longer."""
-        iterator = self.alive()
-        if on == self._looks or self.is_closed or iterator is None:
+        iterator, epoch = self.alive(), self.epoch
+        if on == self._looks or epoch is None or iterator is None:
             return
         self._looks = on
         if on:
             self._resume(iterator)
             vars(iterator).update(self._hooks)
-            if self.epoch is not None:
-                self.epoch.given = iterator._num_yielded  # noqa: SLF001 - torch has no public name
+            epoch.given = iterator._num_yielded - self._before  # noqa: SLF001 - torch has no public name
         else:
             self._pause(iterator)
 
     def close(self) -> None:
         """Leave the iterator as it was; workers stop looking at their next batch."""
-        self.epoch, self.is_closed = None, True
+        self.epoch = None
         self._pause(self.alive())
 
     def _resume(self, iterator: Any) -> None:
@@ -198,13 +199,13 @@ class WatchedIterator:
         for name in self._hooks if iterator is not None else ():
             vars(iterator).pop(name, None)
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, error: Exception) -> None:
         """Stop looking, and say why."""
-        self._note(f"the loader is not looked into any more ({why})")
+        self._note(f"the loader is not looked into any more ({reason(error)})")
         self.close()
 
     def take(self) -> list[Measured]:
-        """What is known but of its batches."""
+        """What is known beside its batches."""
         return []
 
 
@@ -271,10 +272,10 @@ class InTraining(WatchedIterator):
 class WithWorkers(WatchedIterator):
     """An iterator whose worker processes report by `channel`."""
 
-    def __init__(self, note: Note, channel: Channel) -> None:
-        super().__init__(note)
+    def __init__(self, note: Note, epoch: Epoch, channel: Channel) -> None:
+        super().__init__(note, epoch)
         self._channel = channel
-        self._first: Epoch | None = None
+        self._first = epoch
         self._starting = {"start_ns": 0, "starting_ns": 0}
         self._not_started = set(range(channel.workers))
         self._sent: list[dict[str, int]] = []
@@ -340,11 +341,6 @@ class WithWorkers(WatchedIterator):
         vars(iterator).update(self._hooks)
         self._looks = True
 
-    def serve(self, epoch: Epoch) -> None:
-        """See WatchedIterator."""
-        super().serve(epoch)
-        self._first = self._first or epoch
-
     def _get(self, get: Callable[..., Any], iterator: Any, *args: Any, **kwargs: Any) -> Any:
         start_ns = perf_counter_ns()
         got = get(iterator, *args, **kwargs)
@@ -391,8 +387,8 @@ class WithWorkers(WatchedIterator):
         """How workers started, and lines of code of the ends of their epochs."""
         ends, self._ends = self._ends, []
         taken: list[Measured] = [*code_samples(ends)]
-        channel, epoch = self._channel, self._first
-        if epoch is None or epoch.number is None:
+        channel, epoch = self._channel, self._first.number
+        if epoch is None:
             return taken
         for worker in range(channel.workers):
             told = channel.take(channel.of_worker(worker)) or {"notes": []}
@@ -403,7 +399,7 @@ class WithWorkers(WatchedIterator):
                 start = {**self._starting, **told["start"]}
                 if self._sent:
                     start |= self._sent[worker]
-                taken.append(WorkerStart(epoch.number, worker, **start))
+                taken.append(WorkerStart(epoch, worker, **start))
         return taken
 
 
@@ -429,6 +425,16 @@ def timed_dump(
     return timed
 
 
+def has_ended(iterator: Any) -> bool:
+    """Whether an iterator of torchdata's was made of the state at the end of an epoch."""
+    return bool(getattr(iterator, "_finished", False))
+
+
+def is_replaced(iterator: Any, loader: Any) -> bool:
+    """Whether torchdata's loader makes another iterator at once."""
+    return has_ended(iterator) and not loader.persistent_workers
+
+
 class DataLoaderStages:
     """Times what happens inside torch's DataLoaders, in this process and in their workers.
 
@@ -444,7 +450,9 @@ class DataLoaderStages:
         self._is_closed = self._has_counted_calls = False
         self._looks = True
         self._begun: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self._guard = Guard(lambda why: self._note(f"the loader is not looked into ({why})"))
+        self._guard = Guard(
+            lambda error: self._note(f"the loader is not looked into ({reason(error)})")
+        )
 
     def look(self, on: bool) -> None:
         """See LoaderStages."""
@@ -461,12 +469,12 @@ class DataLoaderStages:
         is_next = loader.persistent_workers or getattr(
             loader, "_initial_iter_for_state_dict", False
         )
-        if kept is None or not is_next:
+        if kept is None or not is_next or is_replaced(kept, loader):
             vars(loader)[MAKES] = Making(self, loader, epoch)
             self._begun[id(loader)] = loader
             return epoch.known
         for watched in self._iterators:  # its workers live on, and this epoch is its next
-            if watched.alive() is kept and not watched.is_closed:
+            if watched.alive() is kept and watched.epoch is not None:
                 watched.serve(epoch)
                 return epoch.known
         if loader.num_workers > 0:
@@ -487,7 +495,7 @@ class DataLoaderStages:
                 apart = 1 if getattr(loader, "in_order", True) else 4  # by how much they overtake
                 channel = Channel(loader.num_workers, max(16, apart * under_way))
                 channel.state = LOOKING if self._looks else PAUSED
-                watched = WithWorkers(self._note, channel)
+                watched = WithWorkers(self._note, epoch, channel)
         if watched is None:
             iterator = original(loader)
         else:
@@ -495,7 +503,9 @@ class DataLoaderStages:
             with watched.starting(loader, counts_calls=counts_calls):
                 iterator = original(loader)
         with self._guard:
-            if watched is not None or loader.num_workers == 0:
+            if is_replaced(iterator, loader):
+                vars(loader)[MAKES] = Making(self, loader, epoch)
+            elif watched is not None or loader.num_workers == 0:
                 self._watch(watched, iterator, epoch)
         return iterator
 
@@ -504,13 +514,12 @@ class DataLoaderStages:
         if not isinstance(iterator, dataloader._BaseDataLoaderIter):  # noqa: SLF001 - there is no public name
             self._note(NOT_TORCHS)
             return
-        new: WatchedIterator = watched or InTraining(self._note)
+        new: WatchedIterator = watched or InTraining(self._note, epoch)
         for other in self._iterators if watched is None else ():
             if isinstance(other, InTraining):
                 other.make_way()  # code that knows the length may never read to the end
         new.attach(iterator)
         new.look(self._looks)
-        new.serve(epoch)
         self._iterators.append(new)
 
     def _note(self, note: StageNote | str) -> None:

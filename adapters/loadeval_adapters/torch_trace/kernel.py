@@ -87,7 +87,7 @@ class Consumption:
         self._io.close()
 
     def start(self, *, asks: bool) -> None:
-        """A batch begins; `asks` the kernel, which takes its time, too."""
+        """A batch begins. Whether this `asks` the kernel, which takes some time, too."""
         if asks:
             self._last = self._so_far()
         self._cpu_ns = self._last["cpu_ns"] if asks else thread_time_ns()

@@ -20,7 +20,8 @@ from torch.utils.data import Subset, _DatasetKind, get_worker_info
 from torch.utils.data._utils import fetch
 
 from loadeval import leaves
-from loadeval_adapters.torch_trace.channel import CLOSED, LOOKING, Channel, Guard, Record
+from loadeval.errors import Guard
+from loadeval_adapters.torch_trace.channel import CLOSED, LOOKING, Channel, Record, reason
 from loadeval_adapters.torch_trace.code import Activity, CodeSampler
 from loadeval_adapters.torch_trace.kernel import LEAVES, CallCounter, Consumption, OwnMemory
 from loadeval_adapters.torch_trace.transforms import Transforms
@@ -226,7 +227,7 @@ class Tracer:
     def look(self, on: bool) -> None:
         """Time the transforms of the dataset, or let them run as they were found."""
         # Those that were found before one failed are timed.
-        with Guard(lambda why: self._note(f"not all transforms are timed ({why})")):
+        with Guard(lambda error: self._note(f"not all transforms are timed ({reason(error)})")):
             self._transforms.look(on)
 
     def make_way(self) -> None:
@@ -240,8 +241,8 @@ class Tracer:
         self.make_way()
         self._consumption.close()
 
-    def _fail(self, why: str) -> None:
-        self._note(f"{self._who} is not looked into any more ({why})")
+    def _fail(self, error: Exception) -> None:
+        self._note(f"{self._who} is not looked into any more ({reason(error)})")
         self.close()
 
     def fetcher(self, torchs: Callable[..., Any], *of_dataset: Any) -> Any:
@@ -343,7 +344,7 @@ class WorkerInit:
         if unpickling_began_ns:
             start["unpickling_ns"] = began_ns - unpickling_began_ns
         own = Worker(self._channel, worker)
-        with Guard(lambda why: own.note(f"worker {worker} is not looked into ({why})")):
+        with Guard(lambda error: own.note(f"worker {worker} is not looked into ({reason(error)})")):
             if os.getpid() == self._training:
                 own.note(IN_THREADS)
             else:

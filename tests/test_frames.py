@@ -1,4 +1,4 @@
-"""What a line of code calls that is not written in Python, by the instruction where it is."""
+"""What an instruction calls that is not written in Python, and how long code may keep the lock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadeval.frames import called_by
+from loadeval.frames import called_by, short_switches
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="instructions have no columns")
@@ -41,3 +41,11 @@ def test_what_an_instruction_calls(function: Any, name: str) -> None:
 def test_what_nobody_can_see_is_not_told() -> None:
     code = compile("len('a')", "<nowhere>", "eval")
     assert called_by(code, 0, {}) == ""
+
+
+def test_the_switch_interval_stays_what_a_user_has_set_meanwhile() -> None:
+    before = sys.getswitchinterval()
+    with short_switches():
+        sys.setswitchinterval(0.002)
+    assert sys.getswitchinterval() == pytest.approx(0.002)
+    sys.setswitchinterval(before)
