@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from signal import Signals
 
-from loadeval.attach.marks import Mark, Marks, own_frames
+from loadeval.attach.marks import OURS, Mark, Marks, own_frames
+from loadeval.frames import PACKAGES
 from loadeval.probes.looks import SHARED, Look, LookedAt, ThreadFigures
 from loadeval.probes.stacks import NO_STACKS, Frame
 from loadeval.words import counted, printable, span
@@ -20,7 +21,7 @@ BUSY = 0.05
 """Who was on a CPU for that share of the time between two looks, with what it started, works."""
 WAKES_PER_S = 2.0
 """Who goes to sleep so often gets something in between, such as the bytes of a large file."""
-HELPERS = re.compile(r"QueueFeederThread|.*\(_serve\)$|loadeval|$")
+NO_LOCKS = re.compile(r"QueueFeederThread|.*\(_serve\)$|loadeval|$")
 """Threads of multiprocessing's and ours, which hold no lock of the program's."""
 POOL, QUEUES = "multiprocessing/pool.py", "multiprocessing/queues.py"
 SPAWN, FORK = "multiprocessing/spawn.py", "multiprocessing/popen_fork.py"
@@ -35,12 +36,10 @@ POOLS = tuple(
 THREADING = ("/threading.py", "/queue.py", "concurrent/futures/_base.py")
 SERVING = "/loadeval/core/loop.py"
 """Where training waits for a loader that no mark knows, under `loadeval run` or wrapped."""
-STANDARD = re.compile(r"/lib/python3[^/]*/(?!site-packages|dist-packages)|^<")
-INSTALLED = re.compile(r"/(site|dist)-packages/|/loadeval/(core|launch)/|/loadeval_adapters/")
-SLEEPS, WRITES = (
-    {"nanosleep", "clock_nanosleep"},
-    {"write", "writev", "pwrite64", "sendto", "sendmsg"},
-)
+STANDARD = re.compile(rf"/lib/python3[^/]*/(?!site-packages|dist-packages)|^<|{OURS.pattern}")
+"""Files of Python's own library, and of a loadeval that measures the training."""
+SLEEPS = {"nanosleep", "clock_nanosleep"}
+WRITES = {"write", "writev", "pwrite64", "sendto", "sendmsg"}
 
 CAUSES = {
     "unread": ("cannot be looked into: {why}", ""),
@@ -194,7 +193,7 @@ class Doing:
         state = next((each for each in process.threads if each.tid == tid), process.main)
         self.state = state or ThreadFigures(process.pid, "", None)
         names = [each.name for each in threads if each.tid != process.pid]
-        self.has_threads = any(not HELPERS.match(name) for name in names)
+        self.has_threads = any(not NO_LOCKS.match(name) for name in names)
         self.is_forked = any(frame.file.endswith(FORK) for frame in stack)
         self.worker = None if trains else marks.number(self.frames, "worker")
         told = {"asks": "idle", "sends": "sending", "loads": "starting"}
@@ -206,11 +205,10 @@ class Doing:
         self.batch = marks.number(self.frames, "batch") if loads else None
         self.sample = marks.number(self.frames, "sample") if self.what == "fetching" else None
         self.waits_in = self._waits_in()
-        texts = [text for frame in self.frames for _, text in frame.variables]
-        self.awaits_loop = any(map(EVENT_LOOP.match, texts))
+        variables = (text for frame in self.frames for _, text in frame.variables)
+        self.awaits_loop = any(map(EVENT_LOOP.match, variables))
         own = [frame for frame in self.frames if not STANDARD.search(frame.file)]
-        line = next((frame for frame in own if not INSTALLED.search(frame.file)), None)
-        line = line or next(iter(own), None)
+        line = next((frame for frame in own if PACKAGES not in frame.file), next(iter(own), None))
         self.line = None if line is None else frame_text(line)
         is_deeper = bool(self.frames) and self.frames[0] is not line
         self.called = frame_text(self.frames[0]) if is_deeper else None
@@ -283,17 +281,18 @@ def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
     own, below, it, cause = _suspect(last, marks)
     _, _, was, before = _suspect(first, marks)
     elapsed_s = last.time_s - first.time_s
-    names = ("pid", "worker", "batch", "sample")
-    is_same = all(getattr(was, name) == getattr(it, name) for name in names)
+    places = [(each.pid, each.worker, each.batch, each.sample) for each in (was, it)]
+    is_same = places[0] == places[1]
     # Processes are looked at one after the other: one may have ended, as at the end of an epoch.
     moved = not is_same or was.line != it.line or (before == "killed") is not (cause == "killed")
     woken = (it.state.sleeps or 0) - (was.state.sleeps or 0) > WAKES_PER_S * elapsed_s
     used_ns = _cpu_ns(last, it.pid) - _cpu_ns(first, it.pid)
+    goes_on = moved or woken or used_ns > BUSY * 1e9 * elapsed_s
     if cause == "collective":
         # An import of torch.distributed stays at the program's line, and goes on in its own.
         stacks = [[(frame.function, frame.line) for frame in each.frames] for each in (was, it)]
         cause = "step" if moved or woken or stacks[0] != stacks[1] else cause
-    elif cause not in {"step", "unread"} and (moved or woken or used_ns > BUSY * 1e9 * elapsed_s):
+    elif cause not in {"step", "unread"} and goes_on:
         cause = "slow"
     # Batches without a number may follow each other with the same sample, or at the same line.
     if it.batch is None or it.sample is None:
@@ -304,8 +303,7 @@ def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
         pid, signal = last.killed[0]
     idle = (each.worker for each in below if each.what == "idle" and each.worker != it.worker)
     collective = marks.collective(own.frames) if cause in NOT_LOADING else None
-    is_still = not (moved or woken or used_ns > BUSY * 1e9 * elapsed_s)
-    if cause == "step" and is_still and str(it.called).endswith(" _engine_run_backward"):
+    if cause == "step" and not goes_on and str(it.called).endswith(" _engine_run_backward"):
         collective = BACKWARD
     says, to_try = CAUSES[cause]
     return Hang(
@@ -374,9 +372,7 @@ def _cpu_ns(look: Look, pid: int) -> int:
     return total
 
 
-def hang_of_job(
-    hangs: Sequence[Hang], world_size: int | None = None, over: Mapping[int, int] | None = None
-) -> Hang:
+def hang_of_job(hangs: Sequence[Hang], world_size: int, over: Mapping[int, int]) -> Hang:
     """Of what the ranks of one job wait for, that which the others wait behind.
 
     A rank that is stuck in its loader, or outside of it, keeps all others waiting in a collective.
@@ -385,7 +381,7 @@ def hang_of_job(
     Where some of `world_size` ranks were not looked at, a collective may yet end.
     """
     for hang in hangs:
-        fewer = {r: n for r, n in (over or {}).items() if n < (hang.batches or 0)}
+        fewer = {r: n for r, n in over.items() if n < (hang.batches or 0)}
         if fewer and (hang.cause == "collective" or hang.collective == BACKWARD):
             rank = min(fewer, key=lambda each: fewer[each])
             (says, to_try), had = CAUSES["uneven"], counted(fewer[rank], "batch", "batches")
@@ -393,7 +389,7 @@ def hang_of_job(
             says += f": rank {rank} had {had}, and this one {hang.batches:,}"
             return replace(hang, cause="uneven", says=says, to_try=to_try)
     first = min(hangs, key=lambda hang: 2 if hang.cause == "collective" else hang.cause in NO_HANG)
-    if first.cause == "collective" and len(hangs) < (world_size or 0):
+    if first.cause == "collective" and len(hangs) < world_size:
         says, to_try = CAUSES["step"]
         return replace(first, cause="step", says=says, to_try=to_try)
     return first

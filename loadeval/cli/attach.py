@@ -12,9 +12,9 @@ import typer
 
 from loadeval.attach.findings import attached, sections, with_hang
 from loadeval.attach.hang import hang_of
-from loadeval.attach.job import Training, trainings_of
 from loadeval.attach.marks import declared_marks
 from loadeval.attach.observe import Attached
+from loadeval.attach.trainings import Training, trainings_of
 from loadeval.cli import console
 from loadeval.errors import UsageError
 from loadeval.probes.looks import look_at, observe
