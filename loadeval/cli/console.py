@@ -23,6 +23,9 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127
 """A shell gives these codes where a command cannot be started."""
 INTERRUPTED = 130
 """And this one, 128 + SIGINT, where Ctrl-C ended it."""
+SCREEN_LINES = 24
+LOOK_SHARE = 20
+"""Between two looks at a run that goes on there is so many times as long as one takes."""
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a file could not be read or written, or the runs cannot be compared; "
     "2 wrong usage. With a limit: 3 loss above it (whole 95% CI); 4 undecided."
@@ -30,7 +33,7 @@ EXIT_CODES = (
 
 
 def _can_run(command: list[str]) -> list[str]:
-    """The same; exits with a shell's code where there is no such program."""
+    """The command; exits with a shell's code where there is no such program."""
     program = command[0]
     if shutil.which(program) is None:
         is_there = os.sep in program and Path(program).exists()

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from loadeval.cli import run
-from loadeval.cli.console import Command, say, shown_path
+from loadeval.cli.console import LOOK_SHARE, Command, say, shown_path
 from loadeval.data.folder import ProcessRecord
 from loadeval.data.log import read_run
 from loadeval.errors import LoadevalError
@@ -33,8 +33,6 @@ HALF_WIDTH = 0.05
 LONGEST_S = 120.0
 """Since the first batch."""
 LOOK_EVERY_S = 2.0
-LOOK_SHARE = 20
-"""Between two looks there is so many times as long as one takes."""
 
 
 def diagnose(

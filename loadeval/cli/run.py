@@ -12,8 +12,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from loadeval.cli.compare import SCREEN_LINES
-from loadeval.cli.console import FAILED, NOT_EXECUTABLE, Command, say, shown_path
+from loadeval.cli import console
+from loadeval.cli.console import Command, say, shown_path
 from loadeval.cli.hangs import HangTeller
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.run import Run
@@ -175,7 +175,7 @@ def measure(
     except UsageError as error:
         remove_marks(folder)
         say(f"Error: {printable(error)}")
-        raise typer.Exit(NOT_EXECUTABLE) from None
+        raise typer.Exit(console.NOT_EXECUTABLE) from None
     if ended.was_aborted:  # what its time went to was said
         say("loadeval: ended the program, which hung, for --abort-on-hang")
         remove_marks(folder)
@@ -183,7 +183,7 @@ def measure(
     code = 0 if ended.was_stopped else ended.code
     try:
         if not tell(settings, folder, code) and is_enough is not None:
-            code = code or FAILED  # who diagnoses wants nothing but a measurement
+            code = code or console.FAILED  # who diagnoses wants nothing but a measurement
     except SystemExit:  # of rich, where nobody reads stderr any more
         end_like(code)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the command has ended as it has
@@ -217,7 +217,7 @@ def tell(settings: RunSettings, folder: Path, code: int) -> bool:
             head.append(Section(title, priority=0))
             named = replace(report, paths=tuple(place / log.name for log in logs))
         shown = [*head, *named.screen(named.commands())]
-        text.show(shown, file=sys.stderr, height=SCREEN_LINES)
+        text.show(shown, file=sys.stderr, height=console.SCREEN_LINES)
         say("")
     results = [report.result for _, report in trainings if report.result]
     notes = [Text(note) for note in _notes(settings, results, loaders)]
