@@ -106,9 +106,6 @@ REFUSED = {
     ("slow-transform", "--num-workers", "0", "--prefetch-factor", "4"): (
         "prefetch_factor is 4 and num_workers is 0; expected workers, for only they prefetch: "
     ),
-    ("log-zero-workers", "--num-workers", "2"): (
-        "run.jsonl does not tell what a training step takes without loading, so nothing can be "
-    ),
     ("log-and-replay",): ". has 2 run logs; give one, such as log.jsonl",
 }
 
