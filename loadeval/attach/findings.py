@@ -22,16 +22,7 @@ from loadeval.findings.remedies import remedy_for
 from loadeval.inside.stages import DISKS, LOCKS
 from loadeval.probes.looks import Observation
 from loadeval.probes.stacks import NO_STACKS
-from loadeval.report.blocks import (
-    Block,
-    Facts,
-    Findings,
-    FindingText,
-    Number,
-    Section,
-    Table,
-    Text,
-)
+from loadeval.report.blocks import Block, Facts, Findings, FindingText, Number, Section, Table, Text
 from loadeval.words import counted, cpus, duration, printable, share, shortened
 
 SOURCE = "stacks at random moments, and what the kernel counts meanwhile; nothing is simulated"

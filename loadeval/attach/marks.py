@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import NamedTuple
 
-from loadeval.adapter import declared_in_stacks
+from loadeval.adapter import OWN
 from loadeval.frames import COMPREHENSIONS
 from loadeval.probes.stacks import Frame
 
@@ -142,11 +143,11 @@ class Marks:
 @cache
 def declared_marks() -> Marks:
     """What the adapters that come with loadeval declare; no framework is imported."""
-    functions, variables, collectives = declared_in_stacks()
+    declared = import_module(f"{OWN}.in_stacks")
     return Marks(
-        tuple(Mark(*row) for row in functions),
-        tuple(Variable(*row) for row in variables),
-        tuple((folder, pattern) for folder, pattern in collectives),
+        tuple(Mark(*row) for row in declared.IN_STACKS),
+        tuple(Variable(*row) for row in declared.VARIABLES),
+        declared.COLLECTIVES,
     )
 
 
