@@ -27,6 +27,8 @@ EPILOG = (
     "Exit code: the command's own; 0 where loadeval ended it, 1 where nothing was measured, 126 or "
     "127 where it could not be started."
 )
+BATCHES = "Measure N batches, however sure that is."
+GO_ON = "Let the program run on, unmeasured, once enough was measured."
 PAIRS = 8
 HALF_WIDTH = 0.05
 """Of the share of the time lost: an interval under five points either way."""
@@ -37,16 +39,8 @@ LOOK_EVERY_S = 2.0
 
 def diagnose(
     command: Command,
-    batches: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Measure N batches, however sure that is."),
-    ] = None,
-    go_on: Annotated[
-        bool,
-        typer.Option(
-            "--go-on", help="Let the program run on, unmeasured, once enough was measured."
-        ),
-    ] = False,
+    batches: Annotated[int | None, typer.Option(metavar="N", min=1, help=BATCHES)] = None,
+    go_on: Annotated[bool, typer.Option("--go-on", help=GO_ON)] = False,
     settings: run.Set = None,
     output: run.Output = None,
 ) -> None:

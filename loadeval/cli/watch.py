@@ -25,14 +25,13 @@ from loadeval.report.report import report_of
 from loadeval.words import printable, span
 
 RUN = "The run log that a training writes, or the folder of its logs, which may be empty so far."
+INTERVAL = "Seconds between two updates."
 MINUTE_S = 60.0
 
 
 def watch(
     run: Annotated[Path, typer.Argument(metavar="RUN", help=RUN)],
-    interval: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="Seconds between two updates.")
-    ] = 2.0,
+    interval: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help=INTERVAL)] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print its state now, and exit.")] = False,
     json: console.AsJson = False,
 ) -> None:
