@@ -96,14 +96,27 @@ class Photographs(Dataset[tuple[torch.Tensor, int]]):
 
 
 def train(loader: Iterable[Any], epochs: int, device: str) -> None:
-    """Train three convolutions and a linear layer, of nine thousand weights, the same each time.
+    """Train a new network, the same each time.
 
     On "cuda", to which batches come from pinned memory, copies of them do not block.
     """
     # glibc then keeps the memory of a step, and does not return it and request it at random.
     torch.empty(31 * 2**20, dtype=torch.uint8)
     torch.manual_seed(0)
-    model = nn.Sequential(
+    model = small_network(len(ROTATIONS)).to(device)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for _ in range(epochs):
+        for batch in loader:
+            images, labels = (part.to(device, non_blocking=True) for part in batch)
+            loss = nn.CrossEntropyLoss()(model(images / 255), labels)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+
+
+def small_network(classes: int) -> nn.Module:
+    """Three convolutions and a linear layer: nine thousand weights."""
+    return nn.Sequential(
         nn.Conv2d(3, 8, kernel_size=7, stride=4, padding=3),
         nn.ReLU(),
         nn.MaxPool2d(2),
@@ -114,13 +127,5 @@ def train(loader: Iterable[Any], epochs: int, device: str) -> None:
         nn.ReLU(),
         nn.AdaptiveAvgPool2d(4),
         nn.Flatten(),
-        nn.Linear(32 * 4 * 4, len(ROTATIONS)),
-    ).to(device)
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
-    for _ in range(epochs):
-        for batch in loader:
-            images, labels = (part.to(device, non_blocking=True) for part in batch)
-            loss = nn.CrossEntropyLoss()(model(images / 255), labels)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
+        nn.Linear(32 * 4 * 4, classes),
+    )
