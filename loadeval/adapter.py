@@ -372,21 +372,6 @@ def own_adapters() -> Mapping[str, str]:
     return adapters
 
 
-Rows = tuple[tuple[str, ...], ...]
-
-
-def declared_in_stacks() -> tuple[Rows, Rows, Rows]:
-    """How a stack tells what its thread does in a framework that loadeval has an adapter for.
-
-    Functions: the end of the file's path, the name, what a thread does in it, the line where it
-    does if that is not all of the function, and what users call the loader. Variables: the end of
-    the file's path, the function, what it tells, and its name. Collective operations: a folder, and
-    a pattern of names. No framework is imported.
-    """
-    declared = importlib.import_module(f"{OWN}.in_stacks")
-    return declared.IN_STACKS, declared.VARIABLES, declared.COLLECTIVES
-
-
 def adapter_for(loader: Any) -> Adapter:
     """The adapter that is registered for a class in the loader's MRO, the first with one.
 

@@ -6,7 +6,6 @@ It is compared with tests/golden/api.txt, which `make golden` writes.
 from __future__ import annotations
 
 import ast
-import enum
 import inspect
 import shlex
 from collections.abc import Callable, Iterator
@@ -104,9 +103,7 @@ def described(name: str, value: Any) -> Iterator[str]:
         return
     base = value.__base__ or object
     yield name if base is object else f"{name}: {base.__name__}"
-    if issubclass(value, enum.Enum):
-        yield from (f"    {member.name} = {member.value!r}" for member in value)
-    elif not issubclass(value, Exception):
+    if not issubclass(value, Exception):
         yield f"    {signature(value)}"
     members = {
         member: inspect.getattr_static(value, member)
@@ -117,7 +114,7 @@ def described(name: str, value: Any) -> Iterator[str]:
     if "__getattr__" in members:  # attributes that are looked up by their names
         members |= vars(value)["__annotations__"]
     for member, what in sorted(members.items()):
-        if member.startswith("_") or isinstance(what, enum.Enum):
+        if member.startswith("_"):
             continue
         if isinstance(what, str):
             yield f"    {member}: {what}"
@@ -129,10 +126,7 @@ def described(name: str, value: Any) -> Iterator[str]:
 
 def signature(function: Any) -> str:
     """With annotations as they are written."""
-    try:
-        found = inspect.signature(function)
-    except ValueError:  # written in C
-        return "(...)"
+    found = inspect.signature(function)
     shown: list[str] = []
     for parameter in found.parameters.values():
         text = str(parameter.replace(annotation=parameter.empty, default=parameter.empty))

@@ -1,4 +1,4 @@
-"""Instruments stand outside: they import public names, and read what commands print."""
+"""Instruments stand outside: they import public names."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ INSIDE = {
     *("screen.py", "gpu/rows.py"),
 }
 """Each says why beside its import; those that record logs or write pages are no judges."""
-READS_JSON = {"judge.py", "before_after.py", "fuzz/run.py", "ranks.py"}
-"""The last two only see that there is JSON; before_after has that of two versions."""
 
 
 def imported(path: Path) -> set[str]:
@@ -34,15 +32,3 @@ def imported(path: Path) -> set[str]:
 def test_an_instrument_imports_public_names(path: Path) -> None:
     is_inside = path.relative_to(BENCH).as_posix() in INSIDE
     assert bool(imported(path) - PUBLIC) is is_inside
-
-
-@pytest.mark.parametrize("path", sorted(BENCH.rglob("*.py")), ids=lambda path: path.name)
-def test_an_instrument_asks_the_judge_for_json(path: Path) -> None:
-    """The keys of `compare --json` and `whatif --json` stand in one file."""
-    constants = {
-        node.value
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
-    reads = "--json" in constants and bool({"compare", "whatif"} & constants)
-    assert reads is (path.relative_to(BENCH).as_posix() in READS_JSON)

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from loadeval.attach.hang import Hang, no_batch_came, numbered, rows
-from loadeval.attach.job import Training
 from loadeval.attach.marks import LineOf, Marks
 from loadeval.attach.observe import STAGES, Attached, SeenLine, seen_in
+from loadeval.attach.trainings import Training
 from loadeval.estimate.stats import Estimate
 from loadeval.findings import BLOCKED, DOMINATES, MATTERS, WAITS_FOR_CPU
 from loadeval.findings.engine import Do, Finding, Set
@@ -22,16 +22,7 @@ from loadeval.findings.remedies import remedy_for
 from loadeval.inside.blockage import DISKS, LOCKS
 from loadeval.probes.looks import Observation
 from loadeval.probes.stacks import NO_STACKS
-from loadeval.report.blocks import (
-    Block,
-    Facts,
-    Findings,
-    FindingText,
-    Number,
-    Section,
-    Table,
-    Text,
-)
+from loadeval.report.blocks import Block, Facts, Findings, FindingText, Number, Section, Table, Text
 from loadeval.words import counted, cpus, duration, printable, share, shortened
 
 SOURCE = "stacks at random moments, and what the kernel counts meanwhile; nothing is simulated"

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from signal import Signals
 
-from loadeval.attach.marks import Mark, Marks, own_frames
+from loadeval.attach.marks import OURS, Mark, Marks, own_frames
+from loadeval.frames import PACKAGES
 from loadeval.probes.looks import SHARED, Look, LookedAt, ThreadFigures
 from loadeval.probes.stacks import NO_STACKS, Frame
 from loadeval.words import counted, printable, span
@@ -20,7 +21,7 @@ BUSY = 0.05
 """Who was on a CPU for that share of the time between two looks, with what it started, works."""
 WAKES_PER_S = 2.0
 """Who goes to sleep so often gets something in between, such as the bytes of a large file."""
-HELPERS = re.compile(r"QueueFeederThread|.*\(_serve\)$|loadeval|$")
+NO_LOCKS = re.compile(r"QueueFeederThread|.*\(_serve\)$|loadeval|$")
 """Threads of multiprocessing's and ours, which hold no lock of the program's."""
 POOL, QUEUES = "multiprocessing/pool.py", "multiprocessing/queues.py"
 SPAWN, FORK = "multiprocessing/spawn.py", "multiprocessing/popen_fork.py"
@@ -35,12 +36,10 @@ POOLS = tuple(
 THREADING = ("/threading.py", "/queue.py", "concurrent/futures/_base.py")
 SERVING = "/loadeval/core/loop.py"
 """Where training waits for a loader that no mark knows, under `loadeval run` or wrapped."""
-STANDARD = re.compile(r"/lib/python3[^/]*/(?!site-packages|dist-packages)|^<")
-INSTALLED = re.compile(r"/(site|dist)-packages/|/loadeval/(core|launch)/|/loadeval_adapters/")
-SLEEPS, WRITES = (
-    {"nanosleep", "clock_nanosleep"},
-    {"write", "writev", "pwrite64", "sendto", "sendmsg"},
-)
+STANDARD = re.compile(rf"/lib/python3[^/]*/(?!site-packages|dist-packages)|^<|{OURS.pattern}")
+"""Files of Python's own library, and of a loadeval that measures the training."""
+SLEEPS = {"nanosleep", "clock_nanosleep"}
+WRITES = {"write", "writev", "pwrite64", "sendto", "sendmsg"}
 
 CAUSES = {
     "unread": ("cannot be looked into: {why}", ""),
@@ -171,8 +170,8 @@ class Hang:
         return self.is_hang or self.stays
 
 
-class Doing:
-    """What a process does: the thread of it that loads, or of one that `trains` that asks.
+class Activity:
+    """What a process does, by its thread that loads; if it `trains`, by the one that asks.
 
     `what` is "starting", "idle", "fetching", "sending" or "other". `worker` is its number in the
     loader, None for the training process and for processes that the program itself started.
@@ -194,23 +193,22 @@ class Doing:
         state = next((each for each in process.threads if each.tid == tid), process.main)
         self.state = state or ThreadFigures(process.pid, "", None)
         names = [each.name for each in threads if each.tid != process.pid]
-        self.has_threads = any(not HELPERS.match(name) for name in names)
+        self.has_threads = any(not NO_LOCKS.match(name) for name in names)
         self.is_forked = any(frame.file.endswith(FORK) for frame in stack)
         self.worker = None if trains else marks.number(self.frames, "worker")
-        told = {"asks": "idle", "sends": "sending", "loads": "starting"}
+        states = {"asks": "idle", "sends": "sending", "loads": "starting"}
         is_new = any(frame.file.endswith(SPAWN) for frame in self.frames)
         self.what = "starting" if is_new else "other"
         if self.worker is not None or {"fetches", "collates"} & {*self.activities}:
-            self.what = told.get(self.activities[-1], "fetching")
+            self.what = states.get(self.activities[-1], "fetching")
         loads = self.what in {"fetching", "sending"} and not trains
         self.batch = marks.number(self.frames, "batch") if loads else None
         self.sample = marks.number(self.frames, "sample") if self.what == "fetching" else None
         self.waits_in = self._waits_in()
-        texts = [text for frame in self.frames for _, text in frame.variables]
-        self.awaits_loop = any(map(EVENT_LOOP.match, texts))
+        variables = (text for frame in self.frames for _, text in frame.variables)
+        self.awaits_loop = any(map(EVENT_LOOP.match, variables))
         own = [frame for frame in self.frames if not STANDARD.search(frame.file)]
-        line = next((frame for frame in own if not INSTALLED.search(frame.file)), None)
-        line = line or next(iter(own), None)
+        line = next((frame for frame in own if PACKAGES not in frame.file), next(iter(own), None))
         self.line = None if line is None else frame_text(line)
         is_deeper = bool(self.frames) and self.frames[0] is not line
         self.called = frame_text(self.frames[0]) if is_deeper else None
@@ -280,86 +278,91 @@ def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
     By `marks` adapters know who loads, and who waits.
     """
     first, last = looks
-    own, below, it, cause = _suspect(last, marks)
-    _, _, was, before = _suspect(first, marks)
+    training, below, owner, cause = _suspect(last, marks)
+    _, _, before, cause_before = _suspect(first, marks)
     elapsed_s = last.time_s - first.time_s
-    names = ("pid", "worker", "batch", "sample")
-    is_same = all(getattr(was, name) == getattr(it, name) for name in names)
+    places = [(each.pid, each.worker, each.batch, each.sample) for each in (before, owner)]
+    is_same = places[0] == places[1]
     # Processes are looked at one after the other: one may have ended, as at the end of an epoch.
-    moved = not is_same or was.line != it.line or (before == "killed") is not (cause == "killed")
-    woken = (it.state.sleeps or 0) - (was.state.sleeps or 0) > WAKES_PER_S * elapsed_s
-    used_ns = _cpu_ns(last, it.pid) - _cpu_ns(first, it.pid)
+    moved = (
+        not is_same
+        or before.line != owner.line
+        or (cause_before == "killed") is not (cause == "killed")
+    )
+    woken = (owner.state.sleeps or 0) - (before.state.sleeps or 0) > WAKES_PER_S * elapsed_s
+    used_ns = _cpu_ns(last, owner.pid) - _cpu_ns(first, owner.pid)
+    goes_on = moved or woken or used_ns > BUSY * 1e9 * elapsed_s
     if cause == "collective":
         # An import of torch.distributed stays at the program's line, and goes on in its own.
-        stacks = [[(frame.function, frame.line) for frame in each.frames] for each in (was, it)]
+        stacks = [[(f.function, f.line) for f in each.frames] for each in (before, owner)]
         cause = "step" if moved or woken or stacks[0] != stacks[1] else cause
-    elif cause not in {"step", "unread"} and (moved or woken or used_ns > BUSY * 1e9 * elapsed_s):
+    elif cause not in {"step", "unread"} and goes_on:
         cause = "slow"
     # Batches without a number may follow each other with the same sample, or at the same line.
-    if it.batch is None or it.sample is None:
-        is_asleep = it.batch is not None or was.state.sleeps == it.state.sleeps
-        is_same = is_same and is_asleep and was.line == it.line
-    pid, signal = it.pid, None
+    if owner.batch is None or owner.sample is None:
+        is_asleep = owner.batch is not None or before.state.sleeps == owner.state.sleeps
+        is_same = is_same and is_asleep and before.line == owner.line
+    pid, signal = owner.pid, None
     if cause == "killed" and last.killed:
         pid, signal = last.killed[0]
-    idle = (each.worker for each in below if each.what == "idle" and each.worker != it.worker)
-    collective = marks.collective(own.frames) if cause in NOT_LOADING else None
-    is_still = not (moved or woken or used_ns > BUSY * 1e9 * elapsed_s)
-    if cause == "step" and is_still and str(it.called).endswith(" _engine_run_backward"):
+    idle = (each.worker for each in below if each.what == "idle" and each.worker != owner.worker)
+    collective = marks.collective(training.frames) if cause in NOT_LOADING else None
+    if cause == "step" and not goes_on and str(owner.called).endswith(" _engine_run_backward"):
         collective = BACKWARD
     says, to_try = CAUSES[cause]
     return Hang(
         cause,
         silent_ns,
-        own.pid,
-        says.format(collective=collective, why=NO_STACKS.get(it.process.problem or "")),
+        training.pid,
+        says.format(collective=collective, why=NO_STACKS.get(owner.process.problem or "")),
         to_try,
         pid=pid,
-        worker=it.worker,
-        batch=it.batch,
-        sample=it.sample,
-        line=it.line,
-        called=it.called,
-        call=call_text(it.state),
+        worker=owner.worker,
+        batch=owner.batch,
+        sample=owner.sample,
+        line=owner.line,
+        called=owner.called,
+        call=call_text(owner.state),
         idle=tuple(sorted(each for each in idle if each is not None)),
         signal=signal,
         collective=collective,
         seen_ns=round(1e9 * elapsed_s),
-        stays=is_same and was.what == it.what == "fetching" and cause != "killed",
+        stays=is_same and before.what == owner.what == "fetching" and cause != "killed",
     )
 
 
-def _suspect(look: Look, marks: Marks) -> tuple[Doing, list[Doing], Doing, str]:
+def _suspect(look: Look, marks: Marks) -> tuple[Activity, list[Activity], Activity, str]:
     """Training, what is below it, who of them owes the batch, and why, if that does not move."""
-    own = Doing(look.training, marks, trains=True)
-    below = [Doing(process, marks) for process in look.others]
-    owner, cause = own, ""
-    number = marks.number(own.frames, "owed by")
+    training = Activity(look.training, marks, trains=True)
+    below = [Activity(process, marks) for process in look.others]
+    owner, cause = training, ""
+    number = marks.number(training.frames, "owed by")
     starting = [each for each in below if each.what == "starting"]
     fetching = [each for each in below if each.what == "fetching"]
     loading = [each for each in fetching if each.worker is not None]
-    unread = [each for each in (own, *below) if each.process.stacks is None]
+    unread = [each for each in (training, *below) if each.process.stacks is None]
     if number is not None:
         loading = [each for each in below if each.worker == number]
         starting = [each for each in starting if each.worker is None and not loading]
-    if own in unread:
+    if training in unread:
         cause = "unread"
-    elif not asks(own.frames, marks):
-        cause = "collective" if marks.collective(own.frames) else "step"
+    elif not asks(training.frames, marks):
+        cause = "collective" if marks.collective(training.frames) else "step"
     elif starting or loading:
         owner = [*starting, *loading][0]
     elif number is not None:
-        owner, cause = (unread[0], "unread") if unread else (own, "killed")
-    elif "awaits" in own.activities:  # none of them owes anything
+        owner, cause = (unread[0], "unread") if unread else (training, "killed")
+    elif "awaits" in training.activities:  # none of them owes anything
         cause = "unknown"
     elif fetching:  # a process of the program's own
         owner = fetching[0]
     else:
-        cause = own.cause(look)
-        is_pool = own.waits_in == "thread" and any(each.file.endswith(POOL) for each in own.frames)
-        if cause not in NO_HANG and (look.killed or is_pool):
+        cause = training.cause(look)
+        asks_pool = any(frame.file.endswith(POOL) for frame in training.frames)
+        is_lost = look.killed or (training.waits_in == "thread" and asks_pool)
+        if cause not in NO_HANG and is_lost:
             cause = "killed"
-    return own, below, owner, cause or owner.cause(look)
+    return training, below, owner, cause or owner.cause(look)
 
 
 def _cpu_ns(look: Look, pid: int) -> int:
@@ -374,9 +377,7 @@ def _cpu_ns(look: Look, pid: int) -> int:
     return total
 
 
-def hang_of_job(
-    hangs: Sequence[Hang], world_size: int | None = None, over: Mapping[int, int] | None = None
-) -> Hang:
+def hang_of_job(hangs: Sequence[Hang], world_size: int, over: Mapping[int, int]) -> Hang:
     """Of what the ranks of one job wait for, that which the others wait behind.
 
     A rank that is stuck in its loader, or outside of it, keeps all others waiting in a collective.
@@ -385,7 +386,7 @@ def hang_of_job(
     Where some of `world_size` ranks were not looked at, a collective may yet end.
     """
     for hang in hangs:
-        fewer = {r: n for r, n in (over or {}).items() if n < (hang.batches or 0)}
+        fewer = {r: n for r, n in over.items() if n < (hang.batches or 0)}
         if fewer and (hang.cause == "collective" or hang.collective == BACKWARD):
             rank = min(fewer, key=lambda each: fewer[each])
             (says, to_try), had = CAUSES["uneven"], counted(fewer[rank], "batch", "batches")
@@ -393,7 +394,7 @@ def hang_of_job(
             says += f": rank {rank} had {had}, and this one {hang.batches:,}"
             return replace(hang, cause="uneven", says=says, to_try=to_try)
     first = min(hangs, key=lambda hang: 2 if hang.cause == "collective" else hang.cause in NO_HANG)
-    if first.cause == "collective" and len(hangs) < (world_size or 0):
+    if first.cause == "collective" and len(hangs) < world_size:
         says, to_try = CAUSES["step"]
         return replace(first, cause="step", says=says, to_try=to_try)
     return first

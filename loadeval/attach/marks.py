@@ -6,16 +6,19 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import NamedTuple
 
-from loadeval.adapter import declared_in_stacks
+from loadeval.adapter import OWN
+from loadeval.frames import COMPREHENSIONS
 from loadeval.probes.stacks import Frame
 
 LineOf = Callable[[str, int], str]
 """The text of a line of a file; "" where that cannot be read."""
-LIBRARY = re.compile(r"-packages/|/lib/python3\.\d+/|/loadeval/core/|^<(frozen|__array_function__)")
-"""Files with such a path belong to Python or to an installed package, or to a clone of loadeval."""
-COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}
+LIBRARY = re.compile(r"-packages/|/lib/python3\.\d+/|^<(frozen|__array_function__)")
+"""Files with such a path belong to Python or to an installed package."""
+OURS = re.compile(r"/loadeval/(core|launch)/|/loadeval_adapters/")
+"""And these to a loadeval that measures the training."""
 PROCESS = "multiprocessing/process.py"
 
 
@@ -87,16 +90,16 @@ class Marks:
     names.
     """
 
-    functions: tuple[Mark, ...] = ()
-    variables: tuple[Variable, ...] = ()
-    collectives: tuple[tuple[str, str], ...] = ()
+    functions: tuple[Mark, ...]
+    variables: tuple[Variable, ...]
+    collectives: tuple[tuple[str, str], ...]
 
     def read(self, frames: Sequence[Frame], line_of: LineOf = lambda _file, _line: "") -> Reading:
         """What the frames of a thread show.
 
         A line is known by its text; where that cannot be read, by the function that it called.
         """
-        frames = own_frames(frames)
+        frames = [frame for frame in own_frames(frames) if not OURS.search(frame.file)]
         seen: list[tuple[int, Mark]] = []
         for index in range(len(frames) - 1, -1, -1):
             frame, name = frames[index], plain_name(frames[index])
@@ -140,11 +143,11 @@ class Marks:
 @cache
 def declared_marks() -> Marks:
     """What the adapters that come with loadeval declare; no framework is imported."""
-    functions, variables, collectives = declared_in_stacks()
+    declared = import_module(f"{OWN}.in_stacks")
     return Marks(
-        tuple(Mark(*row) for row in functions),
-        tuple(Variable(*row) for row in variables),
-        tuple((folder, pattern) for folder, pattern in collectives),
+        tuple(Mark(*row) for row in declared.IN_STACKS),
+        tuple(Variable(*row) for row in declared.VARIABLES),
+        declared.COLLECTIVES,
     )
 
 

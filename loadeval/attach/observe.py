@@ -22,8 +22,8 @@ from statistics import fmean
 import numpy as np
 
 from loadeval.attach.hang import Hang
-from loadeval.attach.job import Training
 from loadeval.attach.marks import LIBRARY, LineOf, Marks, Reading, place_of, plain_name
+from loadeval.attach.trainings import Training
 from loadeval.estimate.stats import Estimate, student
 from loadeval.findings.engine import Finding
 from loadeval.probes.looks import Observation, ObservedMachine, ObservedProcess
@@ -135,8 +135,8 @@ def seen_in(
     waiting = [each for each in readings if each.waits]
 
     def share(is_so: Callable[[Reading], bool]) -> Estimate | None:
-        # With workers it is known that its loader is; else it may be one that no adapter declares.
-        is_known = waiting or workers
+        # With workers its loader is known; else it may be one that no adapter declares.
+        is_known = readings and (waiting or workers)
         return share_of(list(map(is_so, readings)), stacks.failed) if is_known else None
 
     wait = share(lambda each: each.waits)
@@ -165,15 +165,13 @@ def seen_in(
     )
 
 
-def share_of(moments: Sequence[bool], failed: int = 0) -> Estimate | None:
-    """The share of the moments that were true, with its 95% interval; None of no moment.
+def share_of(moments: Sequence[bool], failed: int = 0) -> Estimate:
+    """The share of the moments that were true, with its 95% interval.
 
     They follow each other. At `failed` further moments it is not known, so that the interval holds
     both. Without an interval where the moments are too few.
     """
     count = len(moments)
-    if not count:
-        return None
     seen = np.asarray(moments, float)
     value = float(seen.mean())
     if count < FEWEST_MOMENTS:
@@ -195,8 +193,7 @@ def _loading(threads: Sequence[Sequence[Reading]], count: int) -> Loading:
     """What some of `count` processes or threads do, by their stacks at some moments."""
     readings = [each for thread in threads for each in thread]
     did = [each.activities[-1] if each.activities else "" for each in readings]
-    shares = {stage: share_of([done == stage for done in did]) for stage in STAGES}
-    stages = {stage: share for stage, share in shares.items() if share is not None}
+    stages = {stage: share_of([done == stage for done in did]) for stage in STAGES if did}
     ours = [each for each, done in zip(readings, did, strict=True) if done not in {"asks", "sends"}]
     return Loading(count, len(threads), stages, _lines(ours, _line_inside))
 
@@ -244,14 +241,13 @@ def _lines(
     keys = [(frames[0].file, plain_name(frames[0])) if frames else None for frames in seen]
     lines = []
     for function in filter(None, dict.fromkeys(keys)):
-        share = share_of([key == function for key in keys])
         places = Counter(
             (place_of(frames[0]), frames[1].function if len(frames) > 1 else "")
             for frames, key in zip(seen, keys, strict=True)
             if key == function
         )
-        if share is not None:
-            lines.append(SeenLine(*places.most_common(1)[0][0], share))
+        share = share_of([key == function for key in keys])
+        lines.append(SeenLine(*places.most_common(1)[0][0], share))
     return tuple(sorted(lines, key=lambda line: -line.share.value)[:MOST_LINES])
 
 
@@ -264,4 +260,4 @@ def _line_inside(reading: Reading) -> Sequence[Frame]:
     for index, frame in enumerate(inside):
         if not LIBRARY.search(frame.file):
             return (frame, *inside[max(index - 1, 0) : index])
-    return (inside[-1], *inside[: len(inside) - 1][:1]) if inside else ()
+    return (*inside[-1:], *inside[:-1][:1])

@@ -12,13 +12,13 @@ import typer
 
 from loadeval.attach.findings import attached, sections, with_hang
 from loadeval.attach.hang import hang_of
-from loadeval.attach.job import Training, trainings_of
 from loadeval.attach.marks import declared_marks
 from loadeval.attach.observe import Attached
+from loadeval.attach.trainings import Training, trainings_of
 from loadeval.cli import console
 from loadeval.errors import UsageError
 from loadeval.probes.looks import look_at, observe
-from loadeval.report.as_json import as_json as plain
+from loadeval.report.as_json import as_json
 from loadeval.report.text import show
 
 PID = "Any process of the training: itself, one of its workers, or what launched it."
@@ -32,7 +32,7 @@ def attach(
     all_trainings: Annotated[
         bool, typer.Option("--all", help="Every training that the process has launched.")
     ] = False,
-    as_json: console.AsJson = False,
+    json: console.AsJson = False,
 ) -> None:
     """Look at a training that runs already, without a restart.
 
@@ -47,12 +47,10 @@ def attach(
             f"({numbers}), or --all"
         )
     seen = look_at_each(trainings, seconds)
-    if as_json:
-        console.print_json({"trainings": plain(seen)})
-    for number, training in enumerate(() if as_json else seen):
-        if number:
-            typer.echo()
-        show(sections(training))
+    if json:
+        console.print_json({"trainings": as_json(seen)})
+    else:
+        show([section for training in seen for section in sections(training)])
     if not any(training.moments for training in seen):
         raise typer.Exit(console.FAILED)
 

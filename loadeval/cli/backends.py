@@ -44,7 +44,7 @@ def backends(  # noqa: C901, PLR0913 - an option for each setting, and one way t
     only: Annotated[list[str] | None, typer.Option(metavar="NAME", help=ONLY)] = None,
     code: Annotated[bool, typer.Option("--code", help=CODE)] = False,
     output: console.Figure = None,
-    as_json: console.AsJson = False,
+    json: console.AsJson = False,
 ) -> None:
     """Measure which library loads a folder of JPEGs fastest.
 
@@ -90,7 +90,7 @@ def backends(  # noqa: C901, PLR0913 - an option for each setting, and one way t
     if output is not None:
         report.plot(output)
     fastest = report.fastest
-    if as_json:
+    if json:
         console.print_json(
             {
                 "fastest": fastest,

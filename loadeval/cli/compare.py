@@ -22,14 +22,13 @@ RUNS = (
 BETWEEN = "Look at a window of the run alone, in seconds since its start: --between 120s 180s."
 FAIL_ABOVE = "Exit with 3 if more than PERCENT of the time is lost (whole 95% CI), 4 if undecided."
 FAIL_SLOWER = "Of two runs: exit with 3 if the second is more than PERCENT slower, 4 if undecided."
-SCREEN_LINES = 24
 
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help=RUNS)],
     output: console.Figure = None,
     full: Annotated[bool, typer.Option("--full", help="Print everything, not one screen.")] = False,
-    as_json: console.AsJson = False,
+    json: console.AsJson = False,
     between: Annotated[
         tuple[str, str] | None, typer.Option("--between", metavar="BEGIN END", help=BETWEEN)
     ] = None,
@@ -50,11 +49,11 @@ def compare(
     outcomes = gates(report, fail_above, fail_slower)
     if output is not None:
         report.plot(output)
-    if as_json:
+    if json:
         console.print_json(report.as_json())
     else:
         made = report.sections if full else report.screen
-        text.show(made(report.commands()), height=None if full else SCREEN_LINES)
+        text.show(made(report.commands()), height=None if full else console.SCREEN_LINES)
         if output is not None:
             typer.echo(f"\nFigure written to {printable(output)}")
     code = 0

@@ -23,6 +23,11 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127
 """A shell gives these codes where a command cannot be started."""
 INTERRUPTED = 130
 """And this one, 128 + SIGINT, where Ctrl-C ended it."""
+SCREEN_LINES = 24
+LOOK_SHARE = 20
+"""Between two looks at a run that goes on there is so many times as long as one takes."""
+FIGURE = "Draw it too, as PNG, SVG or PDF by the extension."
+COMMAND = "What to run, as you would without loadeval. Write -- before it."
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a file could not be read or written, or the runs cannot be compared; "
     "2 wrong usage. With a limit: 3 loss above it (whole 95% CI); 4 undecided."
@@ -30,7 +35,7 @@ EXIT_CODES = (
 
 
 def _can_run(command: list[str]) -> list[str]:
-    """The same; exits with a shell's code where there is no such program."""
+    """The command; exits with a shell's code where there is no such program."""
     program = command[0]
     if shutil.which(program) is None:
         is_there = os.sep in program and Path(program).exists()
@@ -44,22 +49,9 @@ def _can_run(command: list[str]) -> list[str]:
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
-Figure = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FIGURE",
-        help="Draw it too, as PNG, SVG or PDF by the extension.",
-    ),
-]
+Figure = Annotated[Path | None, typer.Option("--output", "-o", metavar="FIGURE", help=FIGURE)]
 Command = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="-- COMMAND...",
-        help="What to run, as you would without loadeval. Write -- before it.",
-        callback=_can_run,
-    ),
+    list[str], typer.Argument(metavar="-- COMMAND...", help=COMMAND, callback=_can_run)
 ]
 
 

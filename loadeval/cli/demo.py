@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from loadeval.cli.compare import SCREEN_LINES
-from loadeval.cli.console import say
+from loadeval.cli.console import SCREEN_LINES, say
 from loadeval.data.log import read_run
 from loadeval.errors import LoadevalError, UsageError
 from loadeval.estimate.before_after import before_after

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from loadeval.cli import run
-from loadeval.cli.console import Command, say, shown_path
+from loadeval.cli.console import LOOK_SHARE, Command, say, shown_path
 from loadeval.data.folder import ProcessRecord
 from loadeval.data.log import read_run
 from loadeval.errors import LoadevalError
@@ -27,28 +27,20 @@ EPILOG = (
     "Exit code: the command's own; 0 where loadeval ended it, 1 where nothing was measured, 126 or "
     "127 where it could not be started."
 )
+BATCHES = "Measure N batches, however sure that is."
+GO_ON = "Let the program run on, unmeasured, once enough was measured."
 PAIRS = 8
 HALF_WIDTH = 0.05
 """Of the share of the time lost: an interval under five points either way."""
 LONGEST_S = 120.0
 """Since the first batch."""
 LOOK_EVERY_S = 2.0
-LOOK_SHARE = 20
-"""Between two looks there is so many times as long as one takes."""
 
 
 def diagnose(
     command: Command,
-    batches: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Measure N batches, however sure that is."),
-    ] = None,
-    go_on: Annotated[
-        bool,
-        typer.Option(
-            "--go-on", help="Let the program run on, unmeasured, once enough was measured."
-        ),
-    ] = False,
+    batches: Annotated[int | None, typer.Option(metavar="N", min=1, help=BATCHES)] = None,
+    go_on: Annotated[bool, typer.Option("--go-on", help=GO_ON)] = False,
     settings: run.Set = None,
     output: run.Output = None,
 ) -> None:

@@ -26,9 +26,8 @@ class HangTeller:
     def __init__(
         self, path: Path, hang_after_s: float | None = None, *, redact: bool = False
     ) -> None:
-        self._watch: HangWatch | None = None
-        if hang_after_s != 0:
-            self._watch = HangWatch(path, hang_after_s, redact=redact)
+        never = hang_after_s == 0
+        self._watch = None if never else HangWatch(path, hang_after_s, redact=redact)
 
     def poll(self) -> bool:
         """Look, if that is due, and say what was found; whether it is a hang. Does not raise."""
@@ -36,12 +35,10 @@ class HangTeller:
             return False
         try:
             found = self._watch.look()
-            if found is None:
-                return False
-            for line in hang_lines(found, new_console().width):
+            for line in hang_lines(found, new_console().width) if found else ():
                 say(line)
         except Exception as error:  # what looks after a program may not end it
             logging.getLogger("loadeval").debug("hangs are not looked for", exc_info=error)
             self._watch = None
             return False
-        return found.hang.is_hang
+        return found is not None and found.hang.is_hang

@@ -12,8 +12,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from loadeval.cli.compare import SCREEN_LINES
-from loadeval.cli.console import FAILED, NOT_EXECUTABLE, Command, say, shown_path
+from loadeval.cli import console
+from loadeval.cli.console import Command, say, shown_path
 from loadeval.cli.hangs import HangTeller
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.run import Run
@@ -36,17 +36,23 @@ EPILOG = (
     "Exit code: the command's own, also where a signal ended it; 0 where loadeval ended it, 5 "
     "where --abort-on-hang did. 126 and 127: it could not be started."
 )
+MODE = "log: what was waited. alternate: real and ideal loading in turn, for the gain."
+BATCHES = "Measure no more of a loader after N batches; the program goes on."
+STOP_AFTER = "End the program, as Ctrl-C does, after N batches of the training loader."
 SET = "Another setting of the training loader, as num_workers=4; of others validation.num_workers."
 ALLOW_CHANGES = "Let --set change what is trained on: batch_size, drop_last, the order of samples."
 OUTPUT = "The folder of the logs, new or empty; by default one in loadeval-runs."
+TRACK = "Pass throughput and waits on to this tracker while the program trains."
 REDACT = (
     "Put placeholders in place of paths, host and user names, names of runs and texts of "
     "exceptions."
 )
+ANNOTATE = "Make waits and steps NVTX ranges, for Nsight Systems: nsys profile loadeval run ..."
 HANG_AFTER = (
     "Look for a hang once no batch has come for so long; 0 is never. By default 10 times the "
     "longest wait so far, and at least 30 s."
 )
+ABORT = "End the program where it hangs, with exit code 5."
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)]
 MOST_TRAININGS = 4
@@ -57,53 +63,21 @@ NEARLY_WHOLE = 0.02
 
 def run(  # noqa: PLR0913, PLR0917 - the options of the command
     command: Command,
-    mode: Annotated[
-        str,
-        typer.Option(
-            metavar="log|alternate",
-            help="log: what was waited. alternate: real and ideal loading in turn, for the gain.",
-        ),
-    ] = "log",
-    batches: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Measure no more of a loader after N batches; the program goes on."
-        ),
-    ] = None,
-    stop_after: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="End the program, as Ctrl-C does, after N batches of the training loader.",
-        ),
-    ] = None,
+    mode: Annotated[str, typer.Option(metavar="log|alternate", help=MODE)] = "log",
+    batches: Annotated[int | None, typer.Option(metavar="N", help=BATCHES)] = None,
+    stop_after: Annotated[int | None, typer.Option(metavar="N", min=1, help=STOP_AFTER)] = None,
     settings: Set = None,
     allow_changes: Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)] = False,
     output: Output = None,
     track: Annotated[
-        str | None,
-        typer.Option(
-            metavar="mlflow|wandb|tensorboard",
-            help="Pass throughput and waits on to this tracker while the program trains.",
-        ),
+        str | None, typer.Option(metavar="mlflow|wandb|tensorboard", help=TRACK)
     ] = None,
     redact: Annotated[bool, typer.Option("--redact", help=REDACT)] = False,
-    annotate: Annotated[
-        bool,
-        typer.Option(
-            "--annotate",
-            help="Make waits and steps NVTX ranges, for Nsight Systems: nsys profile loadeval run "
-            "...",
-        ),
-    ] = False,
+    annotate: Annotated[bool, typer.Option("--annotate", help=ANNOTATE)] = False,
     hang_after: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0, help=HANG_AFTER)
     ] = None,
-    abort_on_hang: Annotated[
-        bool,
-        typer.Option("--abort-on-hang", help="End the program where it hangs, with exit code 5."),
-    ] = False,
+    abort_on_hang: Annotated[bool, typer.Option("--abort-on-hang", help=ABORT)] = False,
 ) -> None:
     """Run a program, and record how long it waits for data.
 
@@ -175,7 +149,7 @@ def measure(
     except UsageError as error:
         remove_marks(folder)
         say(f"Error: {printable(error)}")
-        raise typer.Exit(NOT_EXECUTABLE) from None
+        raise typer.Exit(console.NOT_EXECUTABLE) from None
     if ended.was_aborted:  # what its time went to was said
         say("loadeval: ended the program, which hung, for --abort-on-hang")
         remove_marks(folder)
@@ -183,7 +157,7 @@ def measure(
     code = 0 if ended.was_stopped else ended.code
     try:
         if not tell(settings, folder, code) and is_enough is not None:
-            code = code or FAILED  # who diagnoses wants nothing but a measurement
+            code = code or console.FAILED  # who diagnoses wants nothing but a measurement
     except SystemExit:  # of rich, where nobody reads stderr any more
         end_like(code)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the command has ended as it has
@@ -217,7 +191,7 @@ def tell(settings: RunSettings, folder: Path, code: int) -> bool:
             head.append(Section(title, priority=0))
             named = replace(report, paths=tuple(place / log.name for log in logs))
         shown = [*head, *named.screen(named.commands())]
-        text.show(shown, file=sys.stderr, height=SCREEN_LINES)
+        text.show(shown, file=sys.stderr, height=console.SCREEN_LINES)
         say("")
     results = [report.result for _, report in trainings if report.result]
     notes = [Text(note) for note in _notes(settings, results, loaders)]

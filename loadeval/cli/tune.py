@@ -10,7 +10,7 @@ import typer
 from loadeval.cli import run
 from loadeval.cli.console import AsJson, Command, print_json, say, shown_path
 from loadeval.launch.settings import RunSettings, check, settings_in
-from loadeval.report.as_json import as_json as plain
+from loadeval.report.as_json import as_json
 from loadeval.report.text import show
 from loadeval.tuning import tune_command
 
@@ -28,7 +28,7 @@ def tune(
     allow_changes: Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)] = False,
     stop_after: Annotated[int | None, typer.Option(metavar="N", min=1, help=STOP_AFTER)] = None,
     output: run.Output = None,
-    as_json: AsJson = False,
+    json: AsJson = False,
 ) -> None:
     """Find the settings with which an unedited program is fastest.
 
@@ -46,4 +46,4 @@ def tune(
     folder = run.folder_for(command, settings, output)
     say(f"loadeval: logs in {shown_path(folder)}")
     result = tune_command(command, replace(settings, folder=str(folder)), values, stop_after, say)
-    print_json(plain(result)) if as_json else show(result.sections())
+    print_json(as_json(result)) if json else show(result.sections())

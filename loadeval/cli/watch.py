@@ -13,7 +13,6 @@ from rich.console import Group, NewLine
 from rich.live import Live
 
 from loadeval.cli import console
-from loadeval.cli.compare import SCREEN_LINES
 from loadeval.cli.hangs import HangTeller
 from loadeval.data.folder import logs_so_far
 from loadeval.data.run import SECOND_NS, Run
@@ -26,18 +25,15 @@ from loadeval.report.report import report_of
 from loadeval.words import printable, span
 
 RUN = "The run log that a training writes, or the folder of its logs, which may be empty so far."
+INTERVAL = "Seconds between two updates."
 MINUTE_S = 60.0
-LOOK_SHARE = 20
-"""Between two looks there is so many times as long as one takes."""
 
 
 def watch(
     run: Annotated[Path, typer.Argument(metavar="RUN", help=RUN)],
-    interval: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="Seconds between two updates.")
-    ] = 2.0,
+    interval: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help=INTERVAL)] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print its state now, and exit.")] = False,
-    as_json: console.AsJson = False,
+    json: console.AsJson = False,
 ) -> None:
     """Follow the run log of a running training.
 
@@ -45,10 +41,10 @@ def watch(
     no batch comes, where none does. Ends when the run does, and with Ctrl-C.
     """
     with suppress(KeyboardInterrupt):
-        if as_json:
+        if json:
             console.print_json(report_of([run]).as_json())
         elif once:
-            text.show(Watched(run).look()[0], height=SCREEN_LINES)
+            text.show(Watched(run).look()[0], height=console.SCREEN_LINES)
         else:
             follow(run, interval)
 
@@ -116,7 +112,7 @@ def follow(path: Path, interval_s: float, sleep: Callable[[float], None] = time.
                 if not is_told:
                     console.say(printable(waits))
                 is_told = True
-            lines = text.lines(sections, terminal.width, height=SCREEN_LINES)
+            lines = text.lines(sections, terminal.width, height=console.SCREEN_LINES)
             on.update(Group(*lines, *end), refresh=True)
             if not is_over:
-                sleep(max(interval_s, LOOK_SHARE * (time.monotonic() - began_s)))
+                sleep(max(interval_s, console.LOOK_SHARE * (time.monotonic() - began_s)))

@@ -13,7 +13,7 @@ from loadeval.cli.console import AsJson, Figure, log_at, print_json
 from loadeval.data.log import read_run
 from loadeval.model.model import Model
 from loadeval.model.whatif import whatif as ask
-from loadeval.report.as_json import as_json as plain
+from loadeval.report.as_json import as_json
 from loadeval.report.text import show
 from loadeval.report.whatif import plot_worker_curve, whatif_as_dict, whatif_sections
 from loadeval.words import printable
@@ -43,7 +43,7 @@ def whatif(  # noqa: PLR0913 - an option for each setting
     ] = None,
     faster: Annotated[list[str] | None, typer.Option(metavar="NAME=TIMES", help=FASTER)] = None,
     output: Figure = None,
-    as_json: AsJson = False,
+    json: AsJson = False,
 ) -> None:
     """Predict throughput under other settings of the loader.
 
@@ -63,8 +63,8 @@ def whatif(  # noqa: PLR0913 - an option for each setting
         asked = ask(model, **options)
     if output is not None:
         plot_worker_curve(model, output)
-    if as_json:
-        print_json(plain(whatif_as_dict(model, asked)))
+    if json:
+        print_json(as_json(whatif_as_dict(model, asked)))
         return
     show(whatif_sections(model, asked))
     if output is not None:

@@ -53,13 +53,13 @@ def run_demo(
     level = log.level
     log.setLevel(logging.ERROR)  # nobody keeps the model that learns from batches in another order
     torch.set_num_threads(1)  # more would compete with the workers for CPUs
+    options = {"shuffle": True, "pin_memory": device == "cuda", **settings}
     try:
-        training = DemoTraining(paths * TIMES_IN_AN_EPOCH, device, **settings)
+        loader = DataLoader(Photographs(paths * TIMES_IN_AN_EPOCH), BATCH_SIZE, **options)
         with LoaderEvaluator(
-            training.dataloader, "alternate", log_file=log_file, overwrite=True, unit="images"
+            loader, "alternate", log_file=log_file, overwrite=True, unit="images"
         ) as evaluator:
-            for _ in range(epochs):
-                training.train_one_epoch(evaluator)
+            train(evaluator, epochs, device)
     finally:
         torch.set_num_threads(threads)
         log.setLevel(level)
@@ -95,32 +95,23 @@ class Photographs(Dataset[tuple[torch.Tensor, int]]):
         return self.transform(self.loader(path)), self.classes.index(path.parent.name)
 
 
-class DemoTraining:
-    """A model, its data and its optimiser, the same each time.
+def train(loader: Iterable[Any], epochs: int, device: str) -> None:
+    """Train a new network, the same each time.
 
-    On "cuda" batches come in pinned memory, and copies of them do not block.
+    On "cuda", to which batches come from pinned memory, copies of them do not block.
     """
-
-    def __init__(self, paths: list[Path], device: str = "cpu", **settings: Any) -> None:
-        # glibc then keeps the memory of a step, and does not return it and request it at random.
-        torch.empty(31 * 2**20, dtype=torch.uint8)
-        torch.manual_seed(0)
-        self.device = device
-        self.model = small_network(len(ROTATIONS)).to(device)
-        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=1e-3)
-        options = {"shuffle": True, "pin_memory": device == "cuda", **settings}
-        self.dataloader: DataLoader[tuple[torch.Tensor, int]] = DataLoader(
-            Photographs(paths), BATCH_SIZE, **options
-        )
-
-    def train_one_epoch(self, batches: Iterable[Any]) -> None:
-        """Train on `batches`."""
-        for batch in batches:
-            images, labels = (part.to(self.device, non_blocking=True) for part in batch)
-            loss = nn.CrossEntropyLoss()(self.model(images / 255), labels)
-            self.optimiser.zero_grad()
+    # glibc then keeps the memory of a step, and does not return it and request it at random.
+    torch.empty(31 * 2**20, dtype=torch.uint8)
+    torch.manual_seed(0)
+    model = small_network(len(ROTATIONS)).to(device)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for _ in range(epochs):
+        for batch in loader:
+            images, labels = (part.to(device, non_blocking=True) for part in batch)
+            loss = nn.CrossEntropyLoss()(model(images / 255), labels)
+            optimiser.zero_grad()
             loss.backward()
-            self.optimiser.step()
+            optimiser.step()
 
 
 def small_network(classes: int) -> nn.Module:

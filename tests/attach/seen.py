@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from loadeval.attach.findings import attached
-from loadeval.attach.job import Training
 from loadeval.attach.marks import declared_marks
 from loadeval.attach.observe import Attached
+from loadeval.attach.trainings import Training
 from loadeval.probes.looks import (
     Look,
     LookedAt,

@@ -237,17 +237,17 @@ def test_of_several_ranks_the_one_that_others_wait_for() -> None:
     waits = replace(collective(), rank=1)
     stuck = replace(of_worker(fetching(READ), "read"), rank=0)
     step = replace(judged(observed(PID, (STEP,), "futex", parent=1)), rank=2)
-    assert hang_of_job([waits, stuck, step], 3) is stuck
-    assert hang_of_job([waits, step], 2) is step
-    assert hang_of_job([waits, waits], 2) is waits
+    assert hang_of_job([waits, stuck, step], 3, {}) is stuck
+    assert hang_of_job([waits, step], 2, {}) is step
+    assert hang_of_job([waits, waits], 2, {}) is waits
 
 
 def test_a_rank_that_has_no_more_batches() -> None:
     """One that had as many is none that is waited for."""
     waits = replace(collective(), rank=0, batches=11)
-    hang = hang_of_job([waits], 2, over={1: 10})
+    hang = hang_of_job([waits], 2, {1: 10})
     assert (hang.cause, hang.is_hang) == ("uneven", True)
-    assert hang_of_job([waits, waits], 2, over={1: 11}) is waits
+    assert hang_of_job([waits, waits], 2, {1: 11}) is waits
 
 
 def test_a_backward_pass_waits_for_a_rank_that_has_no_more_batches() -> None:
@@ -255,11 +255,11 @@ def test_a_backward_pass_waits_for_a_rank_that_has_no_more_batches() -> None:
     backward = frame("_engine_run_backward", "/x/site-packages/torch/autograd/graph.py", 979)
     step = replace(judged(observed(PID, (backward, STEP), "futex", parent=1)), batches=11)
     at_barrier = replace(collective(), batches=10)
-    hang = hang_of_job([at_barrier, step], 2, over={1: 10})
+    hang = hang_of_job([at_barrier, step], 2, {1: 10})
     assert (hang.cause, hang.is_hang) == ("uneven", True)
     assert "waits in the backward pass for a rank that has no more" in headline(hang)
-    assert hang_of_job([at_barrier, step], 2) is step
-    assert hang_of_job([step], 2, over={1: 10}) == hang
+    assert hang_of_job([at_barrier, step], 2, {}) is step
+    assert hang_of_job([step], 2, {1: 10}) == hang
 
 
 @pytest.mark.parametrize("variable", ["<coroutine at 0x7f8f>", "<_UnixSelectorEventLoop at 0x7f>"])
@@ -272,7 +272,7 @@ def test_an_event_loop_whose_thread_was_lost_by_a_fork(variable: str) -> None:
 
 
 def test_ranks_that_were_not_looked_at_may_come() -> None:
-    hang = hang_of_job([collective()], 2)
+    hang = hang_of_job([collective()], 2, {})
     assert (hang.cause, hang.collective, hang.is_hang) == ("step", "all_reduce", False)
 
 
@@ -291,6 +291,7 @@ def test_the_workers_of_another_framework() -> None:
             Variable(file, "work", "batch", "step"),
             Variable(file, "next_batch", "owed by", "turn"),
         ),
+        (),
     )
     path = f"{PACKAGES}/{file}"
     training = observed(PID, (*POLL, frame("next_batch", path, turn=2)), parent=1)

@@ -80,6 +80,18 @@ def test_a_library_that_asks_for_batches_is_called_by_the_program() -> None:
     assert [line.place for line in report.callers] == ["train/train.py:48 main"]
 
 
+def test_what_loadeval_puts_between_is_no_line_of_the_program() -> None:
+    """Under `loadeval run` a transform is called by a stand-in, which may be of a clone."""
+    resize = frame("Resize.__call__", f"{seen.PACKAGES}/torchvision/transforms.py", 5)
+    stand_in = frame(
+        "Timed.__call__", "/home/me/adapters/loadeval_adapters/torch_trace/transforms.py"
+    )
+    folder = frame("ImageFolder.__getitem__", f"{seen.PACKAGES}/torchvision/folder.py", 8)
+    stack = (resize, stand_in, folder, seen.FETCHING, *seen.LOOP)
+    report: Any = report_of(process(PID, seen.WAIT), [process(101, stack)])
+    assert [line.place for line in report.workers.lines] == ["torchvision/folder.py:8 __getitem__"]
+
+
 def test_a_function_has_the_line_in_which_it_was_seen_most() -> None:
     """Where none is the program's, it is the library's outermost."""
 

@@ -17,8 +17,8 @@ import pytest
 
 from loadeval.attach.findings import attached, sections, with_hang
 from loadeval.attach.hang import Hang, hang_of, hang_of_job, no_batch_came, stacks_text
-from loadeval.attach.job import Training
 from loadeval.attach.observe import Attached
+from loadeval.attach.trainings import Training
 from loadeval.cli.hangs import hang_lines
 from loadeval.launch.hangs import Found
 from loadeval.probes.looks import Look, Observation
@@ -126,7 +126,7 @@ def said_of(name: str) -> str:
         for rank, (_, looks) in enumerate(trainings)
     ]
     over = {1: 10} if len(hangs) > 1 else {}
-    found = Found(hang_of_job(hangs, over=over), tuple(hangs), Path("hang-1.txt"))
+    found = Found(hang_of_job(hangs, len(hangs), over), tuple(hangs), Path("hang-1.txt"))
     return "\n".join([f"# {name}", *hang_lines(found, 89), *map(no_batch_came, hangs), "", ""])
 
 
@@ -137,7 +137,8 @@ def test_planted_hangs(golden: Golden) -> None:
 @pytest.mark.parametrize("name", FOUND)
 def test_a_planted_hang_is_named(name: str) -> None:
     """By the cause and the place that the table of recordings has."""
-    hang = hang_of_job([hang_of(looks, MARKS, SILENT_NS) for _, looks in recorded(name)])
+    hangs = [hang_of(looks, MARKS, SILENT_NS) for _, looks in recorded(name)]
+    hang = hang_of_job(hangs, len(hangs), {})
     assert hang.is_hang
     assert f"{hang.cause}: {hang.line or hang.collective}" == FOUND[name]
 

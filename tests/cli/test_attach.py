@@ -19,7 +19,6 @@ from tests.cli.commands import COMMAND, runner
 
 TRAINING = Path(__file__).with_name("attached_training.py")
 STUCK = Path(__file__).with_name("stuck_training.py")
-NO_PROCESS = 2**22 + 1
 UNSEEN = 0.05
 run = runner("attach", columns=100)
 
@@ -60,13 +59,6 @@ def sleeping() -> Iterator[int]:
         process.stdout.readline()
         yield process.pid
         process.kill()
-
-
-def test_what_cannot_be_looked_at_is_one_line() -> None:
-    code, out, err = run(NO_PROCESS)
-    assert (code, out) == (1, "")
-    assert err.startswith("Error: there is no process")
-    assert err.count("\n") == 1
 
 
 def test_without_the_right_to_read_stacks_it_is_said_what_to_allow(

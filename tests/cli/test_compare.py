@@ -85,7 +85,6 @@ def test_a_window_is_looked_at_by_itself(tmp_path: Path) -> None:
     assert "Training waited for batches 0.0% of the time" in run(log, "--between", "0", "0.4s")[1]
     assert "Training waited for batches 75.0% of the time" in run(log, "--between", "1s", "9")[1]
     assert "no batch between 100s and 200s" in refused(log, "--between", "100s", "200s")
-    assert "no batch between 2s and 1s" in refused(log, "--between", "2s", "1s")
     assert "'soon' is no time; expected seconds" in refused(log, "--between", "soon", "2s")
 
 
@@ -98,17 +97,9 @@ def test_runs_that_cannot_be_compared(logs: Logs, alternated: Path, tmp_path: Pa
     assert "tells nothing of its loader's throughput" in refused(*others, ideal)
 
 
-@pytest.mark.parametrize(
-    ("output", "message"),
-    [
-        ("figure.gif", "expected a name that ends in .png, .svg or .pdf"),
-        ("none/a.png", "cannot write the figure"),
-    ],
-)
-def test_a_figure_that_cannot_be_written(
-    logs: Logs, tmp_path: Path, output: str, message: str
-) -> None:
-    assert message in refused(*logs, "--output", tmp_path / output)
+def test_a_figure_has_one_of_three_forms(logs: Logs) -> None:
+    message = "expected a name that ends in .png, .svg or .pdf"
+    assert message in refused(*logs, "--output", "figure.gif")
 
 
 # Limits, for CI
@@ -134,10 +125,6 @@ def test_a_run_that_is_too_short_exits_with_4(tmp_path: Path) -> None:
     assert code == 4
     assert err.startswith(f"Undecided whether more than 20% is lost: {short} is too short")
     assert "Measure 10 more epochs" in err
-
-
-def test_a_run_without_ideal_loading_has_no_loss(logs: Logs) -> None:
-    assert "expected a run of mode alternate" in refused(logs[0], "--fail-above", 20)
 
 
 def test_a_slower_run_exits_with_3(tmp_path: Path) -> None:

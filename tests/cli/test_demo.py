@@ -57,11 +57,6 @@ def test_after_trains_with_the_first_change(
     ]
 
 
-def test_after_needs_a_demo(tmp_path: Path) -> None:
-    error = f"Error: there is no {tmp_path}/run.jsonl; run `loadeval demo -o {tmp_path}` first\n"
-    assert run("--after", "-o", tmp_path) == (1, "", error)
-
-
 def test_measurements_of_others_are_kept(tmp_path: Path) -> None:
     (tmp_path / "run.jsonl").write_text("measured")
     assert "no demo wrote it; give --output another folder" in run("-o", tmp_path)[2]

@@ -84,11 +84,6 @@ def test_what_there_is_too_little_memory_for(tmp_path: Path) -> None:
     assert f"Caution: {short}" in " ".join(out.split())
 
 
-def test_of_a_folder_its_only_log_is_predicted(tmp_path: Path) -> None:
-    (log,) = laid_out("slow-transform", tmp_path)
-    assert run(".") == run(log)
-
-
 def test_the_curve_is_drawn_too(tmp_path: Path) -> None:
     """Of each number of workers; what is drawn is told but in JSON."""
     _, out, _ = run(DEMO, "--num-workers", 4, "-o", "whatif.svg")
@@ -105,9 +100,6 @@ REFUSED = {
     ),
     ("slow-transform", "--num-workers", "0", "--prefetch-factor", "4"): (
         "prefetch_factor is 4 and num_workers is 0; expected workers, for only they prefetch: "
-    ),
-    ("log-zero-workers", "--num-workers", "2"): (
-        "run.jsonl does not tell what a training step takes without loading, so nothing can be "
     ),
     ("log-and-replay",): ". has 2 run logs; give one, such as log.jsonl",
 }

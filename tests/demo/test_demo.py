@@ -1,4 +1,4 @@
-"""A small demo, run for real, and what it is made of."""
+"""A small demo, run for real, and its photographs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from loadeval.data.log import read_run
 from loadeval.demo.photographs import ROTATIONS, make_photographs
-from loadeval.demo.run import DemoTraining, Photographs, run_demo
+from loadeval.demo.run import run_demo
 from loadeval.errors import UsageError
 from loadeval.estimate.gap import gap
 
@@ -36,17 +35,6 @@ def test_photographs_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "photographs" / "upright").write_text("")
     with pytest.raises(UsageError, match="cannot write to"):
         run_demo(tmp_path / "run.jsonl", photographs=4)
-
-
-def test_the_network_learns(tmp_path: Path) -> None:
-    """DemoTraining on a batch again and again, the network comes to classify it."""
-    training = DemoTraining(make_photographs(tmp_path, 8))
-    samples = [Photographs(training.dataloader.dataset.paths)[at] for at in range(8)]  # type: ignore[attr-defined]
-    images, labels = zip(*samples, strict=True)
-    batch = torch.stack(images), torch.tensor(labels)
-    training.train_one_epoch([batch] * 40)
-    right = training.model(batch[0] / 255).argmax(dim=1) == batch[1]
-    assert right.float().mean() > 0.5
 
 
 def test_every_batch_is_served_once(tmp_path: Path) -> None:

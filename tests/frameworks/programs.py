@@ -112,6 +112,12 @@ def accelerate(task: Task) -> None:
                 model(inputs)
 
 
+def by_name(samples: list[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """A batch as a Trainer wants it."""
+    inputs, numbers = zip(*samples, strict=True)
+    return {"inputs": torch.stack(inputs), "numbers": torch.stack(numbers)}
+
+
 def trainer(task: Task) -> None:
     """Hugging Face's, with evaluation."""
     from transformers import Trainer, TrainingArguments
@@ -125,10 +131,6 @@ def trainer(task: Task) -> None:
             if not self.training:
                 return {"loss": self.model(inputs).mean()}
             return {"loss": task.loss((inputs, numbers))}
-
-    def by_name(samples: list[Any]) -> dict[str, torch.Tensor]:
-        inputs, numbers = zip(*samples, strict=True)
-        return {"inputs": torch.stack(inputs), "numbers": torch.stack(numbers)}
 
     with tempfile.TemporaryDirectory() as folder:
         Trainer(

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
 from tests.frameworks.conftest import ReadAhead, SameTraining, Task
+from tests.frameworks.programs import by_name
 
 Measured = Callable[[Any], Any]
 Train = Callable[[Task, Measured], None]
@@ -32,11 +33,6 @@ class Model(nn.Module):
 
     def forward(self, inputs: torch.Tensor, numbers: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"loss": self.task_loss((inputs, numbers))}
-
-
-def by_name(samples: list[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    inputs, numbers = zip(*samples, strict=True)
-    return {"inputs": torch.stack(inputs), "numbers": torch.stack(numbers)}
 
 
 class Measuring(Trainer):

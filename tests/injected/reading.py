@@ -55,16 +55,3 @@ def read_on(epoch: Iterator[Any]) -> list[Any]:
             got.append(batch)
         except BaseException as error:  # noqa: BLE001, PERF203 - the consumer's way
             got.append(type(error))
-
-
-class Asking:
-    """An iterator that calls `batch`."""
-
-    def __init__(self, batch: Any) -> None:
-        self.batch = batch
-
-    def __iter__(self) -> Asking:
-        return self
-
-    def __next__(self) -> Any:
-        return self.batch()

@@ -23,7 +23,7 @@ from loadeval.core.recorder import OpenEpoch, Recorder
 from loadeval.errors import AskingTheLoader, Guard, is_of_a_signal
 from loadeval.evaluator import Measurement
 from loadeval.testing import FakeClock
-from tests.injected.reading import MODES, Asking, read_on
+from tests.injected.reading import MODES, read_on
 from tests.scripted import SerialLoader
 
 ROOT = Path(loadeval.__file__).parent
@@ -271,14 +271,14 @@ def test_a_signal_while_batches_are_prefetched_loses_none(
     loader = serial(range(LENGTH), [1_000_000] * LENGTH, clock)
     loader.prefetched = 2
 
-    def alarmed(batches: Any) -> Asking:
+    def alarmed(batches: Any) -> Iterator[Any]:
         def asked() -> Any:
             if next(left) == 0:
                 signal.raise_signal(signal.SIGUSR2)
             return next(epoch)
 
         epoch = iter(batches)
-        return Asking(asked)
+        return iter(asked, None)
 
     evaluator = LoaderEvaluator(loader, "alternate", clock=clock)
     adapter: Any = evaluator._measurement.adapter

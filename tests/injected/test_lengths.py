@@ -65,11 +65,8 @@ def of_a_batch_sampler(length: Any) -> Any:
     return DataLoader(Numbers(30), batch_sampler=Batches(length), collate_fn=lambda batch: batch[0])
 
 
-MAKES = [a_loader, of_a_sampler, of_a_batch_sampler]
-
-
 @pytest.mark.parametrize("length", LENGTHS, ids=repr)
-@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize("make", [a_loader, of_a_sampler, of_a_batch_sampler])
 def test_a_length_that_plain_training_does_not_ask_ends_no_training(
     make: Any, length: Any, tmp_path: Path
 ) -> None:
@@ -96,9 +93,6 @@ class Refuses(OnlyNext):
         raise RuntimeError("it was begun already")
 
 
-ITERATORS = [OnlyNext, Refuses]
-
-
 class Giving:
     """A loader whose iterator is a new one of `kind`."""
 
@@ -112,11 +106,9 @@ class Giving:
         return self.kind()
 
 
-@pytest.mark.parametrize("kind", ITERATORS)
+@pytest.mark.parametrize("kind", [OnlyNext, Refuses])
 @IN_EACH_MODE
 def test_an_iterator_need_only_have_a_next(kind: Any, mode: str, tmp_path: Path) -> None:
     """Its `__iter__` is not called, which a `for` statement does not do either."""
-    assert (
-        list(read(Giving(kind), mode, tmp_path, 2, num_cached_batches=30).epochs)
-        == [list(range(30))] * 2
-    )
+    outcome = read(Giving(kind), mode, tmp_path, 2, num_cached_batches=30)
+    assert outcome.epochs == [list(range(30))] * 2

@@ -49,11 +49,6 @@ def hostile(base: type, names: tuple[str, ...], answer: Callable[..., Any]) -> A
 class Plain:
     """Has attributes."""
 
-    def __new__(cls) -> Any:
-        made = object.__new__(cls)
-        object.__getattribute__(made, "__dict__") if "__dict__" not in vars(cls) else None
-        return made
-
 
 @pytest.mark.parametrize("answer", [fails, lies])
 @pytest.mark.parametrize("names", [METHODS, PROPERTIES], ids=lambda names: names[0])

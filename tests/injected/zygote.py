@@ -122,8 +122,7 @@ class Program:
 class Zygote:
     """The process that forks; another one once that was killed, as tests do that count children."""
 
-    def __init__(self, *options: str) -> None:
-        self._options = options
+    def __init__(self) -> None:
         self._process = self._started()
         self._plain: dict[str, Ended] = {}
         self._asking = Lock()
@@ -134,7 +133,7 @@ class Zygote:
         variables = {**os.environ, "PYTHONPATH": here, "OMP_NUM_THREADS": "1"}
         variables["OPENBLAS_NUM_THREADS"] = "1"
         return subprocess.Popen(
-            [sys.executable, *self._options, "-c", LOOP],
+            [sys.executable, "-c", LOOP],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=variables,

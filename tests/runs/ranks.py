@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.lines import EpochEnd, Header, LoaderInfo
+from loadeval.data.lines import EpochEnd, LoaderInfo
 from loadeval.data.run import ARMS, Run
-from tests.builder import steps
+from tests.builder import make_header, steps
 from tests.runs.tables import replace
 
 MS = 1_000_000
@@ -61,15 +61,8 @@ def runs_of(
     )
     if arm is not None:
         table = table.replace(arm=np.array(arm), pair=np.array(pair))
-    header = Header(
-        run_id="id",
-        name="rank",
-        mode="log" if arm is None else "alternate",
-        created="2026-01-01T00:00:00+00:00",
-        unit="images",
-        warmup=warmup,
-        loader=loader or LoaderInfo("loader"),
-    )
+    mode = "log" if arm is None else "alternate"
+    header = make_header(mode=mode, warmup=warmup, loader=loader or LoaderInfo("loader"))
     runs = []
     for rank in range(ranks):
         host = f"node{rank // (ranks_on_node or ranks)}"

@@ -27,7 +27,7 @@ class Training(NamedTuple):
     workers: tuple[int, ...]
 
 
-class Job:
+class ProcessTree:
     """Processes as they were seen, and what each is for.
 
     That is "training", "worker", "launcher", "helper", or "other".
@@ -57,18 +57,18 @@ class Job:
         )
         return "launcher" if waits_for_child or "launches" in reading.activities else "training"
 
-    def line(self, pid: int) -> list[int]:
+    def ancestry(self, pid: int) -> list[int]:
         """Process `pid`, and those that it descends from, the nearest first."""
-        line = [pid]
-        while (parent := self.processes[line[-1]].parent) in self.processes:
-            line.append(parent)
-        return line
+        pids = [pid]
+        while (parent := self.processes[pids[-1]].parent) in self.processes:
+            pids.append(parent)
+        return pids
 
     def top(self, pid: int) -> int:
         """The process that `pid` works for: `pid` itself, unless it is a worker or a helper."""
-        line = self.line(pid)
-        tops = (each for each in line if self.kinds[each] not in {"worker", "helper"})
-        return next(tops, line[-1])
+        pids = self.ancestry(pid)
+        tops = (each for each in pids if self.kinds[each] not in {"worker", "helper"})
+        return next(tops, pids[-1])
 
     def trainings(self, top: int) -> list[Training]:
         """Process `top`, if it trains, or the trainings that it has launched, by their numbers.
@@ -76,19 +76,19 @@ class Job:
         Those that have workers, if any has; without those that another one has started.
         """
         workers = sorted(pid for pid, kind in self.kinds.items() if kind == "worker")
-        lines = {pid: self.line(pid) for pid in sorted(self.kinds)}
+        ancestries = {pid: self.ancestry(pid) for pid in sorted(self.kinds)}
         found = [
             Training(
                 pid,
                 self.processes[pid].command or (),
                 tuple(each for each in workers if self.top(each) == pid),
             )
-            for pid, line in lines.items()
-            if self.kinds[pid] == "training" and top in line
+            for pid, ancestry in ancestries.items()
+            if self.kinds[pid] == "training" and top in ancestry
         ]
         found = [each for each in found if each.workers] or found
         pids = {each.pid for each in found}
-        return [each for each in found if pids.intersection(lines[each.pid]) == {each.pid}]
+        return [each for each in found if pids.intersection(ancestries[each.pid]) == {each.pid}]
 
 
 def trainings_of(pid: int, marks: Marks) -> list[Training]:
@@ -105,13 +105,14 @@ def trainings_of(pid: int, marks: Marks) -> list[Training]:
             process = parent
         family = [process.pid, *(each.pid for each in process.children(recursive=True))]
     seen = (process_at(each) for each in family if each != os.getpid())
-    job = Job((each for each in seen if each is not None and each.problem != GONE), marks)
-    if pid not in job.processes:
+    there = (each for each in seen if each is not None and each.problem != GONE)
+    tree = ProcessTree(there, marks)
+    if pid not in tree.processes:
         raise UsageError(f"there is no process {pid}; expected one of the training, as ps shows it")
-    top = job.top(pid)
-    trainings = job.trainings(top)
+    top = tree.top(pid)
+    trainings = tree.trainings(top)
     if not trainings:
-        command = shortened(" ".join(job.processes[top].command or ("unknown",)), 80)
+        command = shortened(" ".join(tree.processes[top].command or ("unknown",)), 80)
         raise UsageError(
             f"process {pid} ({command}) runs no Python program, and has started none that runs; "
             "expected a process of the training, as ps shows it"
