@@ -28,19 +28,36 @@ ALL_GONE = 0.99
 
 
 class JudgeError(Exception):
-    """A command did not say what it was asked."""
+    """A command failed."""
+
+
+def environment() -> dict[str, str]:
+    """Of a process that finds loadeval, and is no rank of another job."""
+    own = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
+    places = (str(ROOT), str(ROOT / "adapters"), own.get("PYTHONPATH", ""))
+    return {**own, "PYTHONPATH": os.pathsep.join(filter(None, places))}
+
+
+def printed(*command: str) -> str:
+    """What a command prints. Raises JudgeError."""
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()
+        raise JudgeError(f"{' '.join(command)} ended with {done.returncode}: {said}")
+    return done.stdout
+
+
+def launched(logs: Path, program: Iterable[str], *options: str) -> str:
+    """What a program prints under `loadeval run`, whose logs go into a folder."""
+    run = (*COMMAND, "run", "--output", str(logs), *options, "--", sys.executable)
+    return printed(*run, *program)
 
 
 def asked(command: str, *arguments: object) -> Any:
-    """What a command prints as JSON, run as a user would. Raises JudgeError."""
-    words = [*COMMAND, command, *map(str, arguments), "--json"]
-    places = (str(ROOT), str(ROOT / "adapters"), os.environ.get("PYTHONPATH", ""))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip()
-        raise JudgeError(f"loadeval {command} ended with {done.returncode}: {said}")
-    return json.loads(done.stdout)
+    """What a command of loadeval prints as JSON."""
+    return json.loads(printed(*COMMAND, command, *map(str, arguments), "--json"))
 
 
 class Advice(msgspec.Struct, frozen=True):
@@ -145,7 +162,7 @@ class Said:
 
 
 def compared(*runs: Path) -> Said:
-    """What `compare` says of them. Raises JudgeError."""
+    """What `compare` says of them."""
     content = asked("compare", *runs)
     result = content.get("result", content)
     diagnosis, stages, verdict = result["diagnosis"], result["stages"], result["verdict"]
@@ -191,7 +208,6 @@ class Backend:
 
 
 def backends(logs: Sequence[Path]) -> list[Backend]:
-    """What `compare` says of the logs of several. Raises JudgeError."""
     content = asked("compare", *logs)
     found = [Backend(name, None, None, why) for name, why in content["failed"].items()]
     for name, result in content["backends"].items():

@@ -7,18 +7,16 @@ runs under test. Exit status 1 when ours is wrong in a case.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 
 import torch
 
-from bench.tables import in_words, show
+from bench.tables import in_words, parser_of, show
 from bench.truth_runs import Ours, Truth, alternating, dali, spdl
 from bench.zoo.truth import Case, cases
 
-CLOSE = 0.05
-OFF = 0.10
+CLOSE, OFF = 0.05, 0.10
 LONGEST = 1.5
 """Our run over a plain one of as many batches."""
 FAULTS_SHARE = 0.10
@@ -117,22 +115,13 @@ def row_of(case: Case, peers: list[Callable[[Case], float]]) -> list[str]:
 
 
 def main() -> int:
-    """Print the table; 1 when ours is wrong somewhere."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--markdown", action="store_true", help="print a table for documents")
-    parser.add_argument("--case", action="append", help="run this case; may be given again")
+    known = {case.name: case for case in cases()}
+    parser = parser_of(__doc__, known)
     parser.add_argument("--no-peers", action="store_true", help="run neither DALI nor SPDL")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    known = {case.name: case for case in cases()}
-    wanted = options.case or list(known)
-    if not known.keys() >= set(wanted):
-        parser.error(f"expected cases among {', '.join(known)}; got {', '.join(wanted)}")
-    rows = []
-    for name in wanted:
-        rows.append(row_of(known[name], [] if options.no_peers else [dali, spdl]))
-        print(*rows[-1], sep="  ", file=sys.stderr, flush=True)
-    show(HEADS, rows, markdown=options.markdown)
+    peers = [] if options.no_peers else [dali, spdl]
+    rows = show(HEADS, (row_of(known[name], peers) for name in options.only or known))
     return int(any(row[-1] != "yes" for row in rows))
 
 

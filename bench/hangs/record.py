@@ -20,7 +20,8 @@ from typing import Any
 
 import psutil
 
-from bench.hangs.run import ROOT, SAID, command, environment
+from bench.hangs.run import SAID, command
+from bench.judge import ROOT, environment
 from loadeval.attach.hang import hang_of
 from loadeval.attach.marks import declared_marks
 from loadeval.probes.looks import look_at, observe

@@ -6,8 +6,6 @@ What needs a CUDA device is not here.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,12 +15,11 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader
 
-from bench.judge import COMMAND, ROOT, compared
+from bench.judge import compared, launched
 from bench.zoo.costs import MS, Pause
 from bench.zoo.outside import (
     CPUS,
     SEEN,
-    Seen,
     Shuffling,
     keeping_batches,
     keeping_outputs,
@@ -33,12 +30,9 @@ from bench.zoo.outside import (
     written,
 )
 from bench.zoo.programs import Samples, Training
-from loadeval import LoaderEvaluator
 from loadeval.probes.host import HostProbe  # memory is read often, so that seconds show hours
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # more workers than CPUs
-]
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on few CPUs
 
 OFTEN: dict[str, Any] = {"probes": ["host"], "probe_interval_s": 0.01}
 
@@ -51,26 +45,19 @@ def _all_is_read_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def logged(training: Training, folder: Path, mode: str = "log", **options: Any) -> Path:
     """The log of a training; nobody looks into the loader."""
-    log = folder / f"{mode}.jsonl"
-    options = {"probes": (), "log_file": log, **options}
-    if mode == "alternate":
-        options["stages"] = False
-    with LoaderEvaluator(training.loader, mode=mode, **options) as evaluator:
-        training.run(evaluator)
-        training.close()
-    return log
+    options = {"probes": (), **({"stages": False} if mode == "alternate" else {}), **options}
+    return training.logged(folder / f"{mode}.jsonl", mode, **options)
 
 
-@pytest.mark.parametrize("seen", SEEN, ids=lambda seen: seen.name)
-def test_the_fault_is_found(seen: Seen, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", SEEN)
+def test_the_fault_is_found(name: str, tmp_path: Path) -> None:
+    seen = SEEN[name]
     options = OFTEN if seen.cause == "shared machine" else {}
-    options = {**options, **({"stages": True} if seen.looks else {})}
-    said = compared(logged(seen.make(), tmp_path, seen.mode, **options))
-    assert seen.cause in {finding.rule for finding in said.findings}
-    if seen.healthy is not None:
-        (tmp_path / "healthy").mkdir()
-        said = compared(logged(seen.healthy(), tmp_path / "healthy", seen.mode, **options))
-        assert seen.cause not in {finding.rule for finding in said.findings}
+    options = {**options, **({"stages": True} if seen.looks else {}), "overwrite": True}
+    for make in filter(None, (seen.make, seen.healthy)):
+        said = compared(logged(make(), tmp_path, seen.mode, **options))
+        found = {finding.rule for finding in said.findings}
+        assert (seen.cause in found) is (make is seen.make)
 
 
 @pytest.mark.parametrize(
@@ -83,13 +70,8 @@ def test_the_fault_is_found(seen: Seen, tmp_path: Path) -> None:
 def test_the_line_that_grows(make: Callable[[bool], Training], line: str, tmp_path: Path) -> None:
     """It is named in the faulty program, and nothing grows in its healthy twin."""
     for faulty in (True, False):
-        log = tmp_path / f"{faulty}.jsonl"
-        with LoaderEvaluator(
-            (training := make(faulty)).loader, "alternate", log_file=log
-        ) as loader:
-            training.run(loader)
-        training.close()
-        found = [each for each in compared(log).findings if each.rule == "growing step"]
+        said = compared(make(faulty).logged(tmp_path / f"{faulty}.jsonl"))
+        found = [each for each in said.findings if each.rule == "growing step"]
         assert [f" {line}" in each.says and "outside.py" in each.text for each in found] == [
             True
         ] * faulty
@@ -158,22 +140,19 @@ def test_not_representative(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "faulty", "healthy", "rule", "named"),
     [
-        ("resuming", [], ["--by-indices"], "batches passed over", "The first 80 of 160 batches"),
-        ("validating", ["--slow"], [], "slow validation", "num_workers 0 -> 1 for validation"),
-        ("validating", ["--slow-with-worker"], [], "slow validation", "outside.py"),
+        ("resuming", "", "by indices", "batches passed over", "The first 80 of 160 batches"),
+        ("validating", "slow", "quick", "slow validation", "num_workers 0 -> 1 for validation"),
+        ("validating", "with a worker", "quick", "slow validation", "outside.py"),
     ],
 )
 def test_the_fault_of_a_whole_program_is_found(
-    program: str, faulty: list[str], healthy: list[str], rule: str, named: str, tmp_path: Path
+    program: str, faulty: str, healthy: str, rule: str, named: str, tmp_path: Path
 ) -> None:
     """And not in its healthy twin."""
     said = {}
-    for variant, arguments in (("faulty", faulty), ("healthy", healthy)):
-        logs = tmp_path / variant
-        python = (sys.executable, "-m", f"bench.zoo.{program}", *arguments)
-        command = [*COMMAND, "run", "--output", str(logs), "--", *python]
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}"}
-        subprocess.run(command, check=True, env=environment, cwd=tmp_path)
-        said[variant] = {finding.rule: finding.text for finding in compared(logs).findings}
-    assert named in said["faulty"][rule]
-    assert rule not in said["healthy"]
+    for how in (faulty, healthy):
+        logs = tmp_path / f"logs {how}"
+        launched(logs, ("-m", "bench.zoo.whole", program, how))
+        said[how] = {finding.rule: finding.text for finding in compared(logs).findings}
+    assert named in said[faulty][rule]
+    assert rule not in said[healthy]

@@ -12,12 +12,9 @@ from torch.utils.data import DataLoader
 
 from bench.judge import compared
 from bench.zoo.costs import hashes
-from bench.zoo.programs import Samples, Stream
-from loadeval import LoaderEvaluator
+from bench.zoo.programs import Samples, Stream, Training
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # more workers than CPUs
-]
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on few CPUs
 
 COUNT, SIZE = 384, 4
 WITHIN = 0.1
@@ -48,14 +45,8 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "one worker": (SAMPLES, {"num_workers": 1}),
     "three workers that stay": (SAMPLES, {"num_workers": 3, "persistent_workers": True}),
     "a stream": (Stream(worked, COUNT), {"num_workers": 2}),
-    "uneven samples out of order": (
-        Samples(uneven, COUNT),
-        {"num_workers": 2, "in_order": False},
-    ),
-    "slow collate, and arrays through the pipe": (
-        SAMPLES,
-        {"num_workers": 2, "collate_fn": large_arrays},
-    ),
+    "samples out of order": (Samples(uneven, COUNT), {"num_workers": 2, "in_order": False}),
+    "slow collate, and a pipe": (SAMPLES, {"num_workers": 2, "collate_fn": large_arrays}),
 }
 
 
@@ -64,12 +55,8 @@ def test_the_stages_add_up_to_the_loader_alone(case: str, tmp_path: Path) -> Non
     """Within a tenth; the rest is told as not attributed."""
     dataset, options = CASES[case]
     loader = DataLoader(dataset, batch_size=SIZE, **options)
-    log = tmp_path / "run.jsonl"
-    with LoaderEvaluator(loader, mode="alternate", probes=(), log_file=log) as evaluator:
-        for _ in range(3):
-            for _ in evaluator:
-                hashes(100)
-    said = compared(log)
+    training = Training(loader, lambda _: hashes(100), epochs=3)
+    said = compared(training.logged(tmp_path / "run.jsonl", probes=()))
     assert said.stages_ns is not None
     assert said.gap.loader_only is not None
     total_ns, charged_ns, not_attributed_ns = said.stages_ns

@@ -86,12 +86,7 @@ def jitter(index: int) -> float:
     return 6.0 if JITTER[index] else 0.1
 
 
-ONE_LONG = {
-    "steps": lambda index: 60.0 if index % 75 == 37 else 0.35,
-    "count": 750,
-    "workers": 2,
-    "prefetch_factor": 1,
-}
+ONE_LONG = {"steps": lambda index: 60.0 if index % 75 == 37 else 0.35, "count": 750}
 """Longer than the deepest queue is, and so many that several come where is looked into."""
 
 
@@ -224,54 +219,42 @@ def of_many(_: Path, sampler: Callable[[int], Sampler[int]]) -> Training:
     return train(Samples(int, 4_000_000), sampler=sampler(4_000_000), epochs=6)
 
 
-PROGRAMS = (
-    Program("weighted draws one by one", "slow sampler", "HardExamples", hard_examples),
-    Program(
-        "one long recording in 75",
+PROGRAMS = {
+    "weighted draws one by one": Program("slow sampler", "HardExamples", hard_examples),
+    "one long recording in 75": Program(
         "head-of-line blocking",
         "in_order",
-        recordings,
+        partial(recordings, workers=2, prefetch_factor=1),
         ONE_LONG,
-        {"steps": alike, "workers": 2, "prefetch_factor": 1},
+        {"steps": alike},
         fixed={**ONE_LONG, "in_order": False},
     ),
-    Program(
-        "jitter, and a queue of one batch",
+    "jitter, and a queue of one batch": Program(
         "shallow queue",
         "prefetch_factor",
-        recordings,
-        {"steps": jitter, "workers": 1, "prefetch_factor": 1},
-        {"steps": alike, "workers": 1, "prefetch_factor": 1},
-        fixed={"steps": jitter, "workers": 1, "prefetch_factor": 16},
+        partial(recordings, workers=1, prefetch_factor=1),
+        {"steps": jitter},
+        {"steps": alike},
+        fixed={"steps": jitter, "prefetch_factor": 16},
     ),
-    Program("four huge documents in regular places", "slow samples", "3456", documents),
-    Program(
-        "shards decompressed when they are opened",
-        "stalls",
-        "open_shard",
-        opened,
-        fixed={"faulty": True, "prefetch_factor": 24},
+    "four huge documents in regular places": Program("slow samples", "3456", documents),
+    "shards decompressed when they are opened": Program(
+        "stalls", "open_shard", opened, fixed={"faulty": True, "prefetch_factor": 24}
     ),
-    Program(
-        "a shuffle buffer as large as an epoch",
-        "workers' first batch",
-        "ShuffleBuffer",
-        shuffled,
-        cpus=3,
+    "a shuffle buffer as large as an epoch": Program(
+        "workers' first batch", "ShuffleBuffer", shuffled, cpus=3
     ),
-    Program(
-        "keys listed by each new worker",
+    "keys listed by each new worker": Program(
         "workers' first batch",
         "list_keys",
         with_keys,
         {"persistent_workers": False},
         {"persistent_workers": True},
     ),
-    Program(
-        "a thread that goes on after the last sample", "epoch ends", "Prepared.__iter__", prepared
+    "a thread that goes on after the last sample": Program(
+        "epoch ends", "Prepared.__iter__", prepared
     ),
-    Program(
-        "a permutation of four million samples for a thousand",
+    "a permutation of four million samples for a thousand": Program(
         "sampler start",
         "RandomSampler",
         of_many,
@@ -279,4 +262,4 @@ PROGRAMS = (
         {"sampler": partial(permuted, replacement=True)},
         fixed={"sampler": InParts},
     ),
-)
+}

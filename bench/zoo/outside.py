@@ -37,7 +37,6 @@ class Seen:
     In its `healthy` twin, where there is one, it is not. It may be one that is looked into.
     """
 
-    name: str
     cause: str
     make: Callable[[], Training]
     mode: str = "log"
@@ -241,53 +240,39 @@ def stalling(index: int) -> float:
     return 200 if index % 100 == 99 else 0
 
 
-SEEN = (
-    Seen(
-        "two workers at 20 ms for a step of 2",
-        "waiting",
-        lambda: slow(150, 20, 2, num_workers=2),
-        "alternate",
+SEEN = {
+    "two workers at 20 ms for a step of 2": Seen(
+        "waiting", lambda: slow(150, 20, 2, num_workers=2), "alternate"
     ),
-    Seen("batches to unpack", "waiting", to_unpack, "alternate"),
-    Seen("a lock that steps need too", "contention", contending, "alternate"),
-    Seen("a generator", "zero workers", generated, "alternate"),
-    Seen("no workers, in a log", "zero workers", lambda: slow(60, 5, 1)),
-    Seen("a worker that is too slow", "waiting", lambda: slow(60, 10, 1, num_workers=1)),
-    Seen("a process that computes", "shared machine", beside_a_stranger),
-    Seen("200 ms for one batch in a hundred", "stalls", lambda: slow(400, stalling, 0.5)),
-    Seen(
-        "workers that begin in 200 ms, each epoch",
-        "epoch boundaries",
-        lambda: slow(10, 0, 5, 3, num_workers=1, worker_init_fn=late(200)),
+    "batches to unpack": Seen("waiting", to_unpack, "alternate"),
+    "a lock that steps need too": Seen("contention", contending, "alternate"),
+    "a generator": Seen("zero workers", generated, "alternate"),
+    "no workers, in a log": Seen("zero workers", lambda: slow(60, 5, 1)),
+    "a worker that is too slow": Seen("waiting", lambda: slow(60, 10, 1, num_workers=1)),
+    "a process that computes": Seen("shared machine", beside_a_stranger),
+    "200 ms for one batch in a hundred": Seen("stalls", lambda: slow(400, stalling, 0.5)),
+    "workers that begin in 200 ms, each epoch": Seen(
+        "epoch boundaries", lambda: slow(10, 0, 5, 3, num_workers=1, worker_init_fn=late(200))
     ),
-    Seen(
-        "a worker that begins in 1.5 s",
-        "slow first batch",
-        lambda: slow(100, 0, 5, num_workers=1, worker_init_fn=late(1500)),
+    "a worker that begins in 1.5 s": Seen(
+        "slow first batch", lambda: slow(100, 0, 5, num_workers=1, worker_init_fn=late(1500))
     ),
-    Seen(
-        "each batch takes longer than the one before",
-        "drift",
-        lambda: slow(160, lambda index: 0.1 * index, 1),
+    "each batch takes longer than the one before": Seen(
+        "drift", lambda: slow(160, lambda index: 0.1 * index, 1)
     ),
-    Seen(
-        "the second half comes from a cache",
-        "drift",
-        lambda: slow(100, lambda index: 8 if index < 50 else 0, 4),
+    "the second half comes from a cache": Seen(
+        "drift", lambda: slow(100, lambda index: 8 if index < 50 else 0, 4)
     ),
-    Seen(
-        "one step saves a checkpoint",
-        "outliers",
-        lambda: Training(range(60), Pause(lambda number: 300 if number == 40 else 5)),
+    "one step saves a checkpoint": Seen(
+        "outliers", lambda: Training(range(60), Pause(lambda number: 300 if number == 40 else 5))
     ),
-    Seen(
-        "a stream that every worker serves whole",
+    "a stream that every worker serves whole": Seen(
         "samples served twice",
         lambda: read_by_workers(divided=False),
         healthy=lambda: read_by_workers(divided=True),
         looks=True,
     ),
-    Seen(
-        "one worker more than CPUs", "oversubscription", lambda: slow(4, 0, 0, num_workers=CPUS + 1)
+    "one worker more than CPUs": Seen(
+        "oversubscription", lambda: slow(4, 0, 0, num_workers=CPUS + 1)
     ),
-)
+}

@@ -8,9 +8,10 @@ import io
 import os
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing import get_context
@@ -36,10 +37,8 @@ from bench.zoo.programs import (
 )
 
 MB = 1 << 20
-OBJECTS = 3
-"""The objects in a batch."""
-MANY = 6
-"""More of them."""
+OBJECTS, MANY = 3, 6
+"""In a batch."""
 OBJECT = bytes(4096)
 LISTED, IN_BUFFER = 6000, 80
 """Files of a folder that is listed; members of an archive in a shuffle buffer."""
@@ -60,7 +59,6 @@ class Annotated(Samples):
 
 
 def annotated(folder: Path, *, faulty: bool) -> Training:
-    folder.mkdir(parents=True, exist_ok=True)
     for number in range(LISTED):
         (folder / f"{number:06}.txt").write_bytes(OBJECT[:64])
     return train(Annotated(folder, looks=faulty), batch_size=4, workers=1)
@@ -91,7 +89,6 @@ class Members(Stream):
 
 
 def shuffled_members(folder: Path, *, faulty: bool) -> Training:
-    folder.mkdir(parents=True, exist_ok=True)
     draw, path = np.random.default_rng(0), folder / "members.tar.gz"
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         for number in range(BATCHES):
@@ -102,12 +99,11 @@ def shuffled_members(folder: Path, *, faulty: bool) -> Training:
     return train(Members(path, after=faulty), batch_size=1, workers=1, epochs=2)
 
 
-def locked(folder: Path, lock: str = "") -> Training:
-    """One batch a sample, read while a lock is held: of a file, among processes, or none.
+def locked(folder: Path, *, faulty: bool) -> Training:
+    """One batch a sample, which may be read while the lock of a file is held.
 
     What a batch costs a worker is too much for one, and little for three.
     """
-    among_processes = get_context("fork").Lock()
 
     @contextmanager
     def flocked() -> Iterator[None]:
@@ -115,11 +111,8 @@ def locked(folder: Path, lock: str = "") -> Training:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    locks: dict[str, Callable[[], Any]] = {"file": flocked, "processes": lambda: among_processes}
-    held = locks.get(lock, nullcontext)
-
     def read_archive(index: int) -> torch.Tensor:
-        with held():
+        with flocked() if faulty else nullcontext():
             burn(1.6 * STEP_MS)
             return torch.full((8,), index)
 
@@ -239,21 +232,14 @@ class DownloadsAnew(Downloads):
 
 
 class DownloadsAtOnce(Downloads):
-    """`at_once` objects of a batch at once."""
+    """All objects of a batch at once."""
 
-    at_once = MANY
     pool: ThreadPoolExecutor | None = None
 
     def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
         if self.pool is None:
-            self.pool, self.threads = ThreadPoolExecutor(self.at_once), local()
+            self.pool, self.threads = ThreadPoolExecutor(MANY), local()
         return list(self.pool.map(self.__getitem__, indices))
-
-
-class DownloadsInPairs(DownloadsAtOnce):
-    """In too few threads."""
-
-    at_once = 2
 
 
 class Shards(Stream):
@@ -274,16 +260,12 @@ def downloaded(
     _: Path, dataset: Any = Downloads, workers: int = 2, batch_size: int = OBJECTS, **of_store: Any
 ) -> Training:
     server = Server(**of_store)
-    return train(
-        dataset(server.port, batch_size),
-        batch_size=batch_size,
-        workers=workers,
-        close=server.close,
-    )
+    objects = dataset(server.port, batch_size)
+    return train(objects, batch_size=batch_size, workers=workers, close=server.close)
 
 
-def in_shards(folder: Path, lengths: tuple[int, ...], workers: int) -> Training:
-    return downloaded(folder, lambda port, _: Shards(port, lengths), workers, latency_ms=7)
+def in_shards(folder: Path, lengths: tuple[int, ...]) -> Training:
+    return downloaded(folder, lambda port, _: Shards(port, lengths), workers=4, latency_ms=7)
 
 
 def pictures(_: Path, *, faulty: bool) -> Training:
@@ -300,28 +282,15 @@ def pictures(_: Path, *, faulty: bool) -> Training:
     return train(Samples(read, 5 * BATCHES), batch_size=5, close=close)
 
 
-PROGRAMS = (
-    Program("a Manager for all workers", "one process serves all", "share_memory_", pictures),
-    Program(
-        "a lock around an archive",
-        "lock",
-        "read_archive",
-        locked,
-        {"lock": "processes"},
-        {},
-        cpus=4,
+PROGRAMS = {
+    "a Manager for all workers": Program("one process serves all", "share_memory_", pictures),
+    "a lock of a file": Program("lock", "flock", locked, cpus=4),
+    "files that the page cache forgot": Program("disk", "", small_files),
+    "a folder listed for each sample": Program("slow fetch", "list the folder once", annotated),
+    "members of a packed archive, read after a shuffle buffer": Program(
+        "data format", "from its start", shuffled_members
     ),
-    Program("a lock of a file", "lock", "flock", locked, {"lock": "file"}, {}, cpus=4),
-    Program("files that the page cache forgot", "disk", "", small_files),
-    Program("a folder listed for each sample", "slow fetch", "list the folder once", annotated),
-    Program(
-        "members of a packed archive, read after a shuffle buffer",
-        "data format",
-        "from its start",
-        shuffled_members,
-    ),
-    Program(
-        "downloads that take 10 ms",
+    "downloads that take 10 ms": Program(
         "storage latency",
         "num_workers",
         downloaded,
@@ -329,53 +298,35 @@ PROGRAMS = (
         {},
         fixed={"latency_ms": 10, "workers": 6},
     ),
-    Program(
-        "downloads one at a time",
+    "downloads one at a time": Program(
         "storage latency",
         "__getitems__",
-        downloaded,
-        {"latency_ms": 8, "batch_size": MANY},
-        {"latency_ms": 8, "batch_size": MANY, "dataset": DownloadsAtOnce},
+        partial(downloaded, latency_ms=8, batch_size=MANY),
+        {},
+        {"dataset": DownloadsAtOnce},
     ),
-    Program(
-        "downloads by too few threads",
-        "storage latency",
-        "threads of the same worker",
-        downloaded,
-        {"latency_ms": 10, "batch_size": MANY, "dataset": DownloadsInPairs},
-        {"latency_ms": 10, "batch_size": MANY, "dataset": DownloadsAtOnce},
-        follows="requests at once",
-    ),
-    Program(
-        "a new connection for each sample",
+    "a new connection for each sample": Program(
         "storage latency",
         "a session or a pool",
-        downloaded,
-        {"latency_ms": 3, "connect_ms": 6, "dataset": DownloadsAnew},
-        {"latency_ms": 3, "connect_ms": 6},
+        partial(downloaded, latency_ms=3, connect_ms=6),
+        {"dataset": DownloadsAnew},
+        {},
     ),
-    Program(
-        "large downloads over a slow link",
+    "large downloads over a slow link": Program(
         "storage latency",
         "bandwidth",
-        downloaded,
-        {"piece_ms": 1.25, "piece": bytes(50_000), "pieces": 8},
-        {"piece_ms": 1.25, "piece": bytes(50_000)},
+        partial(downloaded, piece_ms=1.25, piece=bytes(50_000)),
+        {"pieces": 8},
+        {},
     ),
-    Program(
-        "one shard for four workers",
+    "one shard for four workers": Program(
         "few shards",
         "the dataset has 1 shard",
         in_shards,
-        {"lengths": (160,), "workers": 4},
-        {"lengths": (40,) * 4, "workers": 4},
+        {"lengths": (160,)},
+        {"lengths": (40,) * 4},
     ),
-    Program(
-        "one large shard among small ones",
-        "uneven shards",
-        "equal",
-        in_shards,
-        {"lengths": (140, 40, 40, 40), "workers": 4},
-        {"lengths": (65,) * 4, "workers": 4},
+    "one large shard among small ones": Program(
+        "uneven shards", "equal", in_shards, {"lengths": (140, 40, 40, 40)}, {"lengths": (65,) * 4}
     ),
-)
+}

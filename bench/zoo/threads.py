@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,21 +87,6 @@ def ahead(load: Load, workers: int) -> Any:
     return Ahead(Samples(load, BATCHES), batch_size=None, num_workers=workers)
 
 
-def pipeline(load: Load, *, apart: bool) -> Any:
-    """SPDL's, with two threads for its one stage, maybe in a process of its own.
-
-    In the training process its threads slow steps down whatever the stage does.
-    """
-    from spdl.pipeline import PipelineBuilder, run_pipeline_in_subprocess
-
-    builder: Any = PipelineBuilder()
-    built = builder.add_source(range(BATCHES)).pipe(load, concurrency=2).add_sink(AHEAD)
-    if apart:
-        config = built.get_config()
-        return run_pipeline_in_subprocess(config, num_threads=2, mp_context="fork")
-    return built.build(num_threads=2)
-
-
 def threaded(_: Path, load: Load, loader: Callable[..., Any], **options: Any) -> Training:
     return Training(loader(load, **options), Products(STEP_MS, side=256))
 
@@ -125,34 +111,23 @@ def stages(_: Path, *, faulty: bool) -> Training:
     return Training(built.build(num_threads=6), Pause(STEP_MS))
 
 
-PROGRAMS = (
-    Program(
-        "threads that tokenise for a queue",
+PROGRAMS = {
+    "threads that tokenise for a queue": Program(
         "Python lock",
         "feed",
-        threaded,
-        {"load": tokenise, "loader": Fed},
-        {"load": digest, "loader": Fed},
+        partial(threaded, loader=Fed),
+        {"load": tokenise},
+        {"load": digest},
         follows="release the GIL",
     ),
-    Program(
-        "a stage of an SPDL pipeline in Python",
-        "Python lock",
-        "spdl",
-        threaded,
-        {"load": tokenise, "loader": pipeline, "apart": False},
-        {"load": digest, "loader": pipeline, "apart": True},
-        follows="release the GIL",
-    ),
-    Program(
-        "a DataLoader that a thread reads ahead",
+    "a DataLoader that a thread reads ahead": Program(
         "Python lock",
         "feed",
-        threaded,
-        {"load": tokenise, "loader": ahead, "workers": 0},
-        {"load": digest, "loader": ahead, "workers": 0},
-        fixed={"load": tokenise, "loader": ahead, "workers": 2},
+        partial(threaded, loader=ahead, workers=0),
+        {"load": tokenise},
+        {"load": digest},
+        fixed={"load": tokenise, "workers": 2},
         cpus=2,
     ),
-    Program("a stage of SPDL that decodes one at a time", "slow operator", "decode", stages),
-)
+    "a stage of SPDL that decodes one at a time": Program("slow operator", "decode", stages),
+}

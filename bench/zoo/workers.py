@@ -27,6 +27,7 @@ from bench.zoo.programs import (
     Samples,
     Stream,
     Training,
+    nothing,
     of_this_worker,
     train,
 )
@@ -108,46 +109,28 @@ def with_all_threads(_worker: int) -> None:
     torch.set_num_threads(4)
 
 
-class Busy:
-    """Other programs that compute, until they are closed; on one CPU where it is given."""
-
-    def __init__(self, processes: int, cpu: int | None = None) -> None:
-        fork = get_context("fork")
-        self.processes = [
-            fork.Process(target=compute, args=(cpu,), daemon=True) for _ in range(processes)
-        ]
-        for process in self.processes:
-            process.start()
-
-    def close(self) -> None:
-        for process in self.processes:
-            process.terminate()
-            process.join()
-            process.close()
-
-
-def compute(cpu: int | None) -> None:
-    if cpu is not None:
-        os.sched_setaffinity(0, {cpu})
+def compute() -> None:
     while True:
         hashes(100)
 
 
 def beside_others(folder: Path, *, faulty: bool) -> Training:
-    return augmented(folder, 0.35 * CPUS, close=Busy(CPUS if faulty else 0).close)
+    """Other programs may compute, until training is closed."""
+    fork = get_context("fork")
+    others = [fork.Process(target=compute, daemon=True) for _ in range(CPUS * faulty)]
+    for other in others:
+        other.start()
 
+    def close() -> None:
+        for other in others:
+            other.terminate()
+            other.join()
 
-def one_cpu() -> int:
-    return max(os.sched_getaffinity(0))
+    return augmented(folder, 0.35 * CPUS, close=close)
 
 
 def all_on_one_cpu(_worker: int) -> None:
-    os.sched_setaffinity(0, {one_cpu()})
-
-
-def second_on_one_cpu(worker: int) -> None:
-    if worker == 1:
-        all_on_one_cpu(worker)
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def bound_and_freed(worker: int) -> None:
@@ -163,11 +146,6 @@ def bound_before(folder: Path, bind: Callable[[int], None]) -> Training:
     """Training may be bound to a CPU before its workers start, as by a library at its import."""
     bind(0)
     return augmented(folder, 0.6, close=use_all_cpus)
-
-
-def pinned(folder: Path, busy: int, init: Callable[[int], None] = second_on_one_cpu) -> Training:
-    """The second of two workers is bound to a CPU, which `busy` other programs use."""
-    return augmented(folder, 0.6, worker_init_fn=init, close=Busy(busy, one_cpu()).close)
 
 
 class Packed(IterableDataset[Any]):
@@ -236,25 +214,18 @@ def texts(_: Path, *, faulty: bool) -> Training:
     return train(samples, step_ms=3.4, workers=1, **options)
 
 
-PROGRAMS = (
-    Program(
-        "no workers",
+PROGRAMS = {
+    "no workers": Program(
+        "zero workers", "num_workers", partial(augmented, steps=0.75), {"workers": 0}, {}
+    ),
+    "a stream without workers": Program(
         "zero workers",
         "num_workers",
-        augmented,
-        {"steps": 0.75, "workers": 0},
-        {"steps": 0.75},
+        partial(augmented, steps=1.0, kind=Stream),
+        {"workers": 0},
+        {},
     ),
-    Program(
-        "a stream without workers",
-        "zero workers",
-        "num_workers",
-        augmented,
-        {"steps": 1.0, "kind": Stream, "workers": 0},
-        {"steps": 1.0, "kind": Stream},
-    ),
-    Program(
-        "a stream that every worker makes whole",
+    "a stream that every worker makes whole": Program(
         "samples thrown away",
         "divide",
         fetched,
@@ -262,17 +233,15 @@ PROGRAMS = (
         {"kind": Stream, "steps": 1.5},
         fixed={"kind": Stream, "steps": 3.0},
     ),
-    Program(
-        "one worker for the work of two",
+    "one worker for the work of two": Program(
         "waiting",
         "num_workers",
-        augmented,
-        {"steps": 1.6, "workers": 1},
-        {"steps": 1.6, "workers": 3},
+        partial(augmented, steps=1.6),
+        {"workers": 1},
+        {"workers": 3},
         cpus=4,
     ),
-    Program(
-        "four threads in each worker",
+    "four threads in each worker": Program(
         "oversubscription",
         "set_num_threads",
         spectrograms,
@@ -280,8 +249,7 @@ PROGRAMS = (
         {"times": 40},
         fixed={"times": 60},
     ),
-    Program(
-        "six workers for each CPU",
+    "six workers for each CPU": Program(
         "oversubscription",
         "num_workers",
         augmented,
@@ -289,43 +257,29 @@ PROGRAMS = (
         {"steps": 0.35 * CPUS, "workers": CPUS - 1},
         fixed={"steps": 0.9 * CPUS, "workers": CPUS},
     ),
-    Program("other programs on all CPUs", "oversubscription", "", beside_others),
-    Program(
-        "training bound to a CPU at an import",
+    "other programs on all CPUs": Program("oversubscription", "", beside_others),
+    "training bound to a CPU at an import": Program(
         "confined workers",
         "affinity",
         bound_before,
         {"bind": all_on_one_cpu},
-        {"bind": lambda _: None},
+        {"bind": nothing},
         fixed={"bind": bound_and_freed},
         cpus=3,
         fault_cpus=2,
     ),
-    Program(
-        "all workers bound to one CPU",
+    "all workers bound to one CPU": Program(
         "confined workers",
         "worker_init_fn",
-        augmented,
-        {"steps": 1.6, "worker_init_fn": all_on_one_cpu},
-        {"steps": 1.6},
-        fixed={"steps": 1.6, "worker_init_fn": bound_and_freed},
+        partial(augmented, steps=1.6),
+        {"worker_init_fn": all_on_one_cpu},
+        {},
+        fixed={"worker_init_fn": bound_and_freed},
         cpus=4,
         fault_cpus=2,
     ),
-    Program(
-        "a worker bound to a busy CPU",
-        "confined workers",
-        "second_on_one_cpu",
-        pinned,
-        {"busy": 5},
-        {"busy": 0},
-        fixed={"busy": 5, "init": bound_and_freed},
-        cpus=3,
-        fault_cpus=2,
-    ),
-    Program("a shard that is packed harder", "slow worker", "1", packed),
-    Program(
-        "spawn, and a long list of files",
+    "a shard that is packed harder": Program("slow worker", "1", packed),
+    "spawn, and a long list of files": Program(
         "worker start",
         "persistent_workers",
         catalogue,
@@ -333,23 +287,14 @@ PROGRAMS = (
         {"files": 300, "persistent_workers": True},
         fixed={"files": 200_000, "persistent_workers": True},
     ),
-    Program(
-        "a vocabulary loaded by each worker", "worker start", "load_vocabulary", with_vocabulary
+    "a vocabulary loaded by each worker": Program(
+        "worker start", "load_vocabulary", with_vocabulary
     ),
-    Program(
-        "a vocabulary, in workers that nobody looks into",
-        "epoch boundaries",
-        "persistent_workers",
-        with_vocabulary,
-        looks_inside=False,
+    "a vocabulary, in workers that nobody looks into": Program(
+        "epoch boundaries", "persistent_workers", with_vocabulary, looks_inside=False
     ),
-    Program(
-        "an iterator for each batch",
-        "loader re-created",
-        "iter",
-        augmented,
-        {"steps": 0.5, "workers": 1, "fresh": 75},
-        {"steps": 0.5, "workers": 1},
+    "an iterator for each batch": Program(
+        "loader re-created", "iter", partial(augmented, steps=0.5, workers=1), {"fresh": 75}, {}
     ),
-    Program("texts that are strings in a forked worker", "copied pages", "NumPy", texts),
-)
+    "texts that are strings in a forked worker": Program("copied pages", "NumPy", texts),
+}
