@@ -78,14 +78,14 @@ def tried(peer: Callable[[Case], float], case: Case, truth: Truth) -> str:
     try:
         value = peer(case)
     except Exception as error:  # noqa: BLE001 - a peer may fail in any way, and another run follows
-        print(f"  {peer.__name__} fails in {case.name}: {error!r}", file=sys.stderr)
+        print(f"{peer.__name__} fails in {case.what}: {error!r}", file=sys.stderr)
         return "-"
     low, high = truth.spread
     is_off = not is_near(value, truth.value, OFF) and not low <= value <= high
     return f"{value:.2f}{'*' if is_off else ''}"
 
 
-def row_of(case: Case, peers: list[Callable[[Case], float]]) -> list[str]:
+def row_of(name: str, case: Case, peers: list[Callable[[Case], float]]) -> list[str]:
     """The row as text: the truth three times, and ours in between; the last cell is "yes", or why.
 
     Two plain runs get a * where they are off by a twentieth.
@@ -101,7 +101,7 @@ def row_of(case: Case, peers: list[Callable[[Case], float]]) -> list[str]:
     time, by_hand = ours.elapsed_s / plain_s, truth.of_two_runs
     counts = ["-" if count is None else f"{count:.0f}" for count in ours.page_faults]
     return [
-        case.name,
+        name,
         case.what,
         f"{truth.value:.2f} [{low:.2f}, {high:.2f}]",
         in_words(ours.said.speedup),
@@ -115,13 +115,13 @@ def row_of(case: Case, peers: list[Callable[[Case], float]]) -> list[str]:
 
 
 def main() -> int:
-    known = {case.name: case for case in cases()}
+    known = cases()
     parser = parser_of(__doc__, known)
     parser.add_argument("--no-peers", action="store_true", help="run neither DALI nor SPDL")
     options = parser.parse_args()
     torch.set_num_threads(1)
     peers = [] if options.no_peers else [dali, spdl]
-    rows = show(HEADS, (row_of(known[name], peers) for name in options.only or known))
+    rows = show(HEADS, (row_of(name, known[name], peers) for name in options.only or known))
     return int(any(row[-1] != "yes" for row in rows))
 
 

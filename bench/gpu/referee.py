@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 WAIT = "wait for a batch"
 ON_DEVICE = {"kernel", "gpu_memcpy", "gpu_memset"}

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+from pathlib import Path
 
 HEAD = (
     "# On a GPU\n\n"
@@ -21,17 +18,17 @@ NEVER_MEASURED = "never measured"
 
 @dataclass(frozen=True)
 class Result:
-    """One measurement of a row; `case` says of what, and `on` which device, versions and day.
+    """One measurement; `case` says of what, and whoever runs its row adds that and `on`: where.
 
     `held` is None where it could not be measured, and `measured` then says why, or where a figure
     stands beside others for comparison.
     """
 
-    row: int
     case: str
     expected: str
     measured: str
     held: bool | None
+    row: int = 0
     on: str = ""
 
     def line(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -19,15 +18,16 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from bench.gpu.loaders import Again, OnDevice, Prefetcher, Waiting, of_photographs, photographs
+from bench.gpu.loaders import PHOTOGRAPHS, OnDevice, Prefetcher, Waiting, of_photographs
 from bench.gpu.referee import idle_in_waits_ms
 from bench.gpu.results import Result
-from bench.judge import COMMAND, backends, column, compared
+from bench.judge import JudgeError, backends, column, compared, launched, printed
 from bench.tables import in_words
 from bench.zoo import device
-from bench.zoo.costs import hashes
+from bench.zoo.costs import Burn
 from bench.zoo.device import Products, device_ms, host_s
-from bench.zoo.programs import Samples
+from bench.zoo.programs import Again, Samples
+from bench.zoo.workloads import make_photographs
 from loadeval import Backend, LoaderEvaluator, compare_backends
 
 Step = Callable[[Any], object]
@@ -71,9 +71,12 @@ def row(case: str, shows: str, seconds: int) -> Callable[[Measure], Measure]:
     return added
 
 
-def result(case: str, expected: str, measured: str, *, held: bool | None) -> Result:
-    """Whoever runs the row knows its number."""
-    return Result(0, case, expected, measured, held)
+def named(case: str, log: Path, *rules: str, wanted: bool) -> Result:
+    """Whether one of the rules finds something, as is `wanted`."""
+    found = [finding.rule for finding in compared(log).findings]
+    words, expected = ", ".join(found) or "none", " or ".join(rules)
+    held = any(rule in found for rule in rules) is wanted
+    return Result(case, expected if wanted else f"not {expected}", words, held=held)
 
 
 def logged(folder: Path, loader: Any, step: Step, **options: Any) -> Path:
@@ -150,24 +153,24 @@ def beside_plain_loops(
     truth = f"{sum(real_s) / sum(ideal_s):.2f}x ({low:.2f}x to {high:.2f}x)"
     speedup = said.steady_speedup
     if speedup is None or speedup.low is None or speedup.high is None:
-        yield result("speed-up", truth, "not known", held=False)
+        yield Result("speed-up", truth, "not known", held=False)
         return
     covers = speedup.low <= high and low <= speedup.high
     near = low * (1 - WITHIN) <= speedup.value <= high * (1 + WITHIN)
     words = in_words(speedup)
-    yield result("speed-up beside plain loops", truth, words, held=covers and near)
+    yield Result("speed-up beside plain loops", truth, words, held=covers and near)
     starved = speedup.low > 1.1 if is_starved else speedup.high < 1.1
     wanted = "from 1.10x" if is_starved else "under 1.10x"
-    yield result("whole interval", wanted, words, held=starved)
+    yield Result("whole interval", wanted, words, held=starved)
     waits, steps = column(log, "wait_ns"), column(log, "step_ns")
     share = np.nansum(waits) / np.nansum(waits + steps)
-    yield result("1 / (1 - wait), all batches", "-", f"{1 / (1 - share):.2f}x", held=None)
+    yield Result("1 / (1 - wait), all batches", "-", f"{1 / (1 - share):.2f}x", held=None)
     with LoaderEvaluator(loader, mode="replay", probes=()) as replay:
         replay_s = host_s(partial(epoch, replay, step))
-    yield result("replay", truth, f"{real_s[-1] / replay_s:.2f}x", held=None)
+    yield Result("replay", truth, f"{real_s[-1] / replay_s:.2f}x", held=None)
     for (subject, name), (real, ideal) in said.readings.items():
         if subject.startswith("GPU") and real is not None and ideal is not None:
-            yield result(
+            yield Result(
                 f"{subject}, {name}", "-", f"{real:.4g} real, {ideal:.4g} ideal", held=None
             )
 
@@ -179,7 +182,7 @@ def network(
     try:
         models: Any = importlib.import_module(module)
     except ImportError as error:
-        yield result(name, "-", str(error), held=None)
+        yield Result(name, "-", str(error), held=None)
         return
     model = models.create_model(name) if module == "timm" else models.models.get_model(name)
     dtype = torch.float16 if module == "timm" else torch.bfloat16
@@ -217,7 +220,7 @@ def beside_referee(
     near = is_near(events_ms, union_ms, least=WITHIN_MS)
     expected = f"over {union_ms:.3g} ms" if apart else f"{union_ms:.3g} ms"
     held = events_ms > union_ms + WITHIN_MS if apart else near
-    yield result(f"{case}: idle in a wait", expected, f"{events_ms:.3g} ms", held=held)
+    yield Result(f"{case}: idle in a wait", expected, f"{events_ms:.3g} ms", held=held)
 
 
 def idle_in_waits(folder: Path, *, syncs: bool) -> Iterator[Result]:
@@ -236,21 +239,13 @@ def idle_in_waits(folder: Path, *, syncs: bool) -> Iterator[Result]:
         waited_ms = np.array(loader.taken_ms)
         launched_ms = np.roll(column(log, "step_ns") / 1e6, 1)  # in the step before
         outlasts_ms = waited_ms if syncs else np.maximum(0, launched_ms + waited_ms - taken_ms)
-        expected_ms, measured_ms = (
-            median_ms(outlasts_ms),
-            median_ms(column(log, "gpu_idle_ns") / 1e6),
-        )
+        expected_ms = median_ms(outlasts_ms)
+        measured_ms = median_ms(column(log, "gpu_idle_ns") / 1e6)
         held = is_near(measured_ms, expected_ms, least=WITHIN_MS)
-        yield result(case, f"{expected_ms:.3g} ms", f"{measured_ms:.3g} ms", held=held)
+        yield Result(case, f"{expected_ms:.3g} ms", f"{measured_ms:.3g} ms", held=held)
         yield from beside_referee(case, folder, partial(Waiting, wait_ms, BATCHES), step)
         hidden = not syncs and queued_ms > wait_ms
-        rules = [finding.rule for finding in compared(log).findings]
-        yield result(
-            f"{case}: findings",
-            "hidden waits" if hidden else "no hidden waits",
-            ", ".join(rules) or "none",
-            held=("hidden waits" in rules) is hidden,
-        )
+        yield named(f"{case}: findings", log, "hidden waits", wanted=hidden)
 
 
 @row("12 ms queued, wait of 6 ms; 3 and 9 ms", "idle for max(0, wait - queued)", 20)
@@ -285,22 +280,8 @@ def copies(folder: Path) -> Iterator[Result]:
     for pinned in (False, True):
         training = device.unpinned(200, pinned=pinned)
         log = logged(folder, training.loader, training.step)
-        rules = [finding.rule for finding in compared(log).findings]
-        named = "unpinned memory"
-        yield result(
-            "pinned" if pinned else "not pinned and blocking",
-            f"no {named}" if pinned else named,
-            ", ".join(rules) or "none",
-            held=(named in rules) is not pinned,
-        )
-
-
-def burning(ms: float, number: int) -> torch.Tensor:
-    """Keeps a worker's CPU busy, and does not hold Python's lock."""
-    until = time.thread_time() + ms / 1e3
-    while time.thread_time() < until:
-        hashes(16)
-    return torch.tensor([number])
+        case = "pinned" if pinned else "not pinned and blocking"
+        yield named(case, log, "unpinned memory", wanted=not pinned)
 
 
 @row(
@@ -317,22 +298,17 @@ def tiny_kernels(folder: Path) -> Iterator[Result]:
             tiny.add_(1.0)
 
     usable = sorted(os.sched_getaffinity(0))
-    contended = {"contention", "oversubscription"}
     for workers, cpus in ((0, usable), (16, usable[: max(2, len(usable) // 2)])):
         os.sched_setaffinity(0, cpus)  # they share fewer than 16, so that there is contention
         try:
-            samples = Samples(partial(burning, 15.0 if workers else 0.0), 400)
+            burn = Burn(15.0 if workers else 0.0)
+            samples = Samples(lambda number, burn=burn: burn(number) or torch.tensor([number]), 400)
             loader = DataLoader(samples, batch_size=None, num_workers=workers)
             log = logged(folder, loader, step, mode="alternate", probes=("host",))
         finally:
             os.sched_setaffinity(0, usable)
-        rules = [finding.rule for finding in compared(log).findings]
-        yield result(
-            f"{workers} busy workers on {len(cpus)} CPUs",
-            " or ".join(sorted(contended)) if workers else "neither",
-            ", ".join(rules) or "none",
-            held=bool(contended & set(rules)) is bool(workers),
-        )
+        case = f"{workers} busy workers on {len(cpus)} CPUs"
+        yield named(case, log, "contention", "oversubscription", wanted=bool(workers))
 
 
 @row("a CUDA graph replayed; torch.compile", "a capture survives, idle time is right", 30)
@@ -352,7 +328,7 @@ def graphs(folder: Path) -> Iterator[Result]:
 
     make = partial(Waiting, 4.0, BATCHES)
     logged(folder, make(), captured)
-    yield result("captured while a run is logged", "no error", "no error", held=True)
+    yield Result("captured while a run is logged", "no error", "no error", held=True)
     for wait_ms in (4.0, 14.0):
         make = partial(Waiting, wait_ms, BATCHES)
         case = f"a graph of 10 ms replayed, wait of {wait_ms:g} ms"
@@ -397,20 +373,17 @@ def overhead(folder: Path) -> Iterator[Result]:
         return taken_s / len(loader) * 1e6
 
     kinds: dict[str, Callable[[], float]] = {
-        "bare": partial(loop_us, None),
         "log": partial(loop_us, "log"),
         "log without events": partial(loop_us, "log", events=False),
         "alternate": partial(loop_us, "alternate"),
     }
-    times_us: dict[str, list[float]] = {name: [] for name in kinds}
-    for _ in range(5):
-        for name, loop in kinds.items():
-            times_us[name].append(loop())
-    for name in list(kinds)[1:]:
-        cost_us = float(np.median(times_us[name]) - np.median(times_us["bare"]))
+    turns = [(loop_us(None), *(loop() for loop in kinds.values())) for _ in range(5)]
+    bare_us, *times_us = np.median(turns, axis=0).tolist()
+    for name, time_us in zip(kinds, times_us, strict=True):
+        cost_us = time_us - bare_us
         held = cost_us < 20 if name == "log" else None
         expected = "under 20 us" if name == "log" else "-"
-        yield result(f"empty loop, {name}", expected, f"{cost_us:.2f} us a batch", held=held)
+        yield Result(f"empty loop, {name}", expected, f"{cost_us:.2f} us a batch", held=held)
     work, batches = Products(5.0), Again([torch.zeros(8)], 100)
 
     def step(batch: torch.Tensor) -> None:
@@ -423,7 +396,7 @@ def overhead(folder: Path) -> Iterator[Result]:
         with LoaderEvaluator(batches, probes=()) as evaluator:
             logged_s.append(host_s(partial(epoch, evaluator, step)))
     slower = min(logged_s) / min(plain_s) - 1
-    yield result(
+    yield Result(
         "steps of 5 ms, log", "slower by under 0.5%", f"{slower:+.2%}", held=slower < 0.005
     )
 
@@ -481,7 +454,7 @@ def nvml(folder: Path) -> Iterator[Result]:
         measured = readings.get(name)
         held = None if measured is None else is_near(measured, expected, within, least=3.0)
         words = "the driver gives no such counter" if measured is None else f"{measured:.4g}"
-        return result(f"{case}: {name}", f"{expected:.4g}", words, held=held)
+        return Result(f"{case}: {name}", f"{expected:.4g}", words, held=held)
 
     idle = readings_while(folder, lambda: time.sleep(0.05), 3.0)
     yield beside("no work", idle, "kernel_busy_percent", 0)
@@ -491,7 +464,7 @@ def nvml(folder: Path) -> Iterator[Result]:
     used = "memory_used_bytes"
     yield beside("4 GiB more than", busy, used, idle[used] + more.nbytes)
     least_w, power_w = 1.5 * idle["power_watts"], busy["power_watts"]
-    yield result("power", f"over {least_w:.0f} W", f"{power_w:.0f} W", held=power_w > least_w)
+    yield Result("power", f"over {least_w:.0f} W", f"{power_w:.0f} W", held=power_w > least_w)
     del more
     properties = torch.cuda.get_device_properties(0)
     sms, threads = properties.multi_processor_count, properties.max_threads_per_multi_processor
@@ -529,25 +502,25 @@ def nvml(folder: Path) -> Iterator[Result]:
 )
 def programs(folder: Path) -> Iterator[Result]:
     """Losses, validations and the last parameters, with and without `loadeval run`."""
-    environment = {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    make_photographs(folder, PHOTOGRAPHS)
 
-    def printed(*command: str) -> list[str]:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        lines = [line for line in done.stdout.splitlines() if line.startswith(SHOWN)]
-        return lines if not done.returncode else [f"{done.returncode}: {done.stderr[-300:]}"]
+    def lines(print_it: Callable[..., str], *words: Any) -> list[str]:
+        try:
+            return [line for line in print_it(*words).splitlines() if line.startswith(SHOWN)]
+        except JudgeError as error:
+            return [str(error)[-300:]]
 
-    photographs(folder)
     for name in ("mnist", "imagenet"):
         program = ("-m", "bench.gpu.train", name, str(folder))
-        bare = printed(sys.executable, *program)
-        run = (*COMMAND, "run", "-o", str(folder / name), "--", sys.executable)
-        measured = printed(*run, *program)
+        bare = lines(printed, sys.executable, *program)
+        measured = lines(launched, folder / f"logs of {name}", program)
         held: bool | None = bare == measured and bare[0].startswith(SHOWN)
-        if not held and printed(sys.executable, *program) != bare:
+        if not held and lines(printed, sys.executable, *program) != bare:
             held = None  # it does not repeat itself without loadeval
         same = sum(map(str.__eq__, bare, measured))
         words = f"{same} of {len(bare)} the same; {measured[-1][:200]}"
-        yield result(name, "all lines the same", words, held=held)
+        yield Result(name, "all lines the same", words, held=held)
 
 
 @row(
@@ -566,9 +539,9 @@ def dali(folder: Path) -> Iterator[Result]:
         nvidias: Any = importlib.import_module("nvidia.dali")
         plugin: Any = importlib.import_module("nvidia.dali.plugin.pytorch")
     except ImportError as error:
-        yield result("DALI", "-", str(error), held=None)
+        yield Result("DALI", "-", str(error), held=None)
         return
-    files, threads = [str(path) for path in photographs(folder)] * 32, 4
+    files, threads = [str(path) for path in make_photographs(folder, PHOTOGRAPHS)] * 32, 4
 
     @nvidias.pipeline_def(batch_size=16, num_threads=threads, device_id=0)  # type: ignore[untyped-decorator]  # it may be missing
     def images() -> Any:
@@ -587,7 +560,7 @@ def dali(folder: Path) -> Iterator[Result]:
     bare = sums(iterator())
     with LoaderEvaluator(iterator(), probes=()) as evaluator:
         same = sum(map(torch.equal, bare, sums(evaluator)))
-    yield result("batches decoded on the device", "40 unchanged", f"{same}", held=same == 40)
+    yield Result("batches decoded on the device", "40 unchanged", f"{same}", held=same == 40)
     products = Products(5.0)
 
     def step(batch: Any) -> None:
@@ -602,4 +575,4 @@ def dali(folder: Path) -> Iterator[Result]:
     compare_backends(two, step, batches=60, rounds=4, log_dir=folder / "logs", probes=())
     for backend in backends(sorted((folder / "logs").iterdir())):
         words = backend.error or in_words(backend.speedup)
-        yield result(f"compare_backends, {backend.name}", "-", words, held=None)
+        yield Result(f"compare_backends, {backend.name}", "-", words, held=None)

@@ -14,25 +14,21 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
 
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 import torch
 
 from bench.gpu.results import Result, page, read
-from bench.gpu.rows import ROWS
+from bench.gpu.rows import ROWS, Row
+from bench.judge import ROOT
+from bench.tables import parser_of
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.gpu.rows import Row
-
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "gpu.md"
 FILE = Path(__file__).with_name("results.jsonl")
 """The measurements of the last run on a device, which the page shows."""
@@ -67,12 +63,12 @@ def note(result: Result, path: Path) -> None:
 def measure(row: Row, path: Path) -> None:
     """Measure one row in this process."""
     on = described()
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:
         try:
             for result in row.measure(Path(folder)):
                 note(replace(result, row=row.number, on=on), path)
         except Exception as error:
-            note(Result(row.number, "the row", "no error", repr(error), held=False, on=on), path)
+            note(Result("the row", "no error", repr(error), False, row.number, on), path)
             raise
 
 
@@ -93,14 +89,12 @@ def run(row: Row, limit_s: float, path: Path) -> None:
             with suppress(ProcessLookupError):  # whatever the row has started
                 os.killpg(child.pid, signal.SIGKILL)
     if problem:
-        note(Result(row.number, "the row", "its end", problem, held=False), path)
+        note(Result("the row", "its end", problem, False, row.number), path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the rows; 1 where something did not hold."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--results", type=Path, help="append measurements to this file")
     parser.add_argument("--minutes", type=float, default=9.0, help="begin no row after that")
     parser.add_argument("--inside", type=int, help=argparse.SUPPRESS)
@@ -114,17 +108,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     chosen = [known[number] for number in options.rows or known]
     began_s = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:
         path = options.results or Path(folder) / "results.jsonl"
         path.unlink(missing_ok=True)
         if why := missing():
             for row in chosen:
-                note(Result(row.number, row.case, row.shows, f"skipped: {why}", held=None), path)
+                note(Result(row.case, row.shows, f"skipped: {why}", None, row.number), path)
             return 0
         for row in chosen:
             left_s = options.minutes * 60 - (time.monotonic() - began_s)
             if left_s < 1:
-                note(Result(row.number, "the row", row.shows, "no time is left", held=None), path)
+                note(Result("the row", row.shows, "no time is left", None, row.number), path)
             else:
                 run(row, min(2.0 * row.seconds, left_s), path)
         results = read(path)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,9 +12,6 @@ from bench.gpu import run
 from bench.gpu.referee import WAIT, reduced_ms
 from bench.gpu.results import Result, page, read
 from bench.gpu.rows import ROWS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TABLE = [(3, "a case", "what it shows")]
 
@@ -55,7 +53,7 @@ def test_idle_time_is_what_no_kernel_copy_or_memset_covers() -> None:
 
 def test_a_row_holds_where_each_of_its_measurements_does() -> None:
     good, bad, beside = (
-        Result(3, "idle", "1 ms", "2 ms", held, "one GPU, today") for held in (True, False, None)
+        Result("idle", "1 ms", "2 ms", held, 3, "one GPU, today") for held in (True, False, None)
     )
     assert "| 3 | a case | what it shows | held |" in page(TABLE, [good, beside])
     assert "| 3 | a case | what it shows | never measured |" in page(TABLE, [beside])
@@ -71,6 +69,6 @@ def test_the_page_is_of_the_committed_results() -> None:
 
 
 def test_a_line_that_a_stop_has_cut_off_is_left_out(tmp_path: Path) -> None:
-    path, result = tmp_path / "results.jsonl", Result(3, "idle", "1 ms", "2 ms", held=True)
+    path, result = tmp_path / "results.jsonl", Result("idle", "1 ms", "2 ms", True, 3)
     path.write_text(result.line() + "\n" + result.line()[:40])
     assert read(path) == [result]

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from bench.gpu.loaders import cut_out
+from bench.gpu.loaders import labelled
 from bench.zoo.programs import Samples
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RANDOM = np.random.default_rng(0)
@@ -42,11 +41,6 @@ def convolutions(*channels: int) -> nn.Sequential:
     for before, after in pairwise(channels):
         layers += [nn.Conv2d(before, after, 3, 2, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
     return nn.Sequential(*layers, nn.AvgPool2d(7), nn.Flatten(), nn.Dropout(0.25))
-
-
-def show(name: str, value: str) -> None:
-    sys.stdout.write(f"{name} {value}\n")
-    sys.stdout.flush()
 
 
 def train(read: Callable[[int], Any], model: nn.Module, *, mixed: bool) -> None:
@@ -72,15 +66,15 @@ def train(read: Callable[[int], Any], model: nn.Module, *, mixed: bool) -> None:
             scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch leaves it so
             scaler.step(optimizer)
             scaler.update()
-            show("loss", float(loss.item()).hex())
+            print("loss", float(loss.item()).hex())
         model.eval()
         with torch.no_grad():
             for batch in held:
-                show("validation", float(loss_of(batch).item()).hex())
+                print("validation", float(loss_of(batch).item()).hex())
     digest = hashlib.sha256()
     for parameter in model.parameters():
         digest.update(parameter.detach().cpu().numpy().tobytes())
-    show("parameters", digest.hexdigest())
+    print("parameters", digest.hexdigest())
 
 
 def main() -> None:
@@ -93,9 +87,9 @@ def main() -> None:
     if sys.argv[1] == "mnist":
         train(digit, nn.Sequential(convolutions(1, 16, 32), nn.Linear(32, 10)), mixed=False)
         return
-    paths = sorted(Path(sys.argv[2]).glob("*.jpg"))
+    paths = sorted(Path(sys.argv[2]).rglob("*.jpg"))
     model = nn.Sequential(convolutions(3, 16, 32, 64), nn.Linear(64 * 4 * 4, 1000))
-    train(lambda index: cut_out(paths, index), model, mixed=True)
+    train(partial(labelled, paths), model, mixed=True)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,19 @@ class Stream(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         yield from map(self.read, of_this_worker(self.count))
+
+
+class Again:
+    """The same batches, over and over."""
+
+    def __init__(self, batches: Sequence[Any], count: int) -> None:
+        self.batches, self.count = batches, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(cycle(self.batches), self.count)
 
 
 def of_this_worker(count: int) -> range:
