@@ -5,8 +5,6 @@ Each is of three epochs of a DataLoader with two workers, whose samples and step
 1 if an equal run is said to differ, or a slow-down is not found.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from pathlib import Path
@@ -24,7 +22,6 @@ def run(log: Path, sample_ms: float) -> Path:
 
 
 def main() -> int:
-    """Print a line for each pair, and how often what was said."""
     parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--slower", type=float, default=0.1, help="a share of the throughput")

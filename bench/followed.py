@@ -5,8 +5,6 @@ action and those before it. Each is applied, and measured by whole programs in t
 loadeval. Exit status 1 where following the lists does not bring it within 10% of its best.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

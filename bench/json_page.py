@@ -1,19 +1,13 @@
 """Writes docs/json.md, docs/json.schema.json and docs/run-log.md, from the types of what they show.
 
-    python -m bench.json_page
-
 What stands above MARK in a page is written by hand. The rest of json.md are the types that
 `as_json` is given, with their docstrings, and what it makes of a recorded run; of run-log.md the
 lines of a log, and the metrics of the probes.
 """
 
-from __future__ import annotations
-
-import ast
 import inspect
 import json
 import re
-import sys
 from collections import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass, replace
@@ -58,16 +52,6 @@ EXAMPLE = "before-demo"
 DIGITS = 6
 LONGEST = 2
 """Of longer lists the example has the first items."""
-
-
-def hints_of(kind: type) -> dict[str, Any]:
-    """The types of its fields, also those that its file imports for type checkers alone."""
-    module = sys.modules[kind.__module__]
-    names = dict(vars(module))
-    for node in ast.parse(inspect.getsource(module)).body:
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            exec(compile(ast.Module(node.body, []), module.__name__, "exec"), names)
-    return get_type_hints(kind, names)
 
 
 class TwoRuns(TypedDict):
@@ -238,7 +222,7 @@ def schema_of(kind: Any, types: dict[str, Schema]) -> Schema:  # noqa: C901, PLR
 def fields_of(kind: type) -> dict[str, Any]:
     """The type of each key that `as_json` makes of a type; empty of what is no object."""
     if kind is Run:
-        of_run = {**hints_of(Run), "batches": int}
+        of_run = {**get_type_hints(Run), "batches": int}
         kept = {name: of_run[name] for name in ("batches", *KEPT)}
         return {"path": of_run["path"], **fields_of(Header), **kept}
     names: Sequence[str] = getattr(kind, "_fields", ())
@@ -248,7 +232,7 @@ def fields_of(kind: type) -> dict[str, Any]:
         names = kind.__struct_fields__
     elif hasattr(kind, "__total__"):
         names = list(kind.__annotations__)
-    hints = hints_of(kind) if names else {}
+    hints = get_type_hints(kind) if names else {}
     return {name: hints[name] for name in names}
 
 
@@ -274,7 +258,6 @@ def docstring_of(documented: object) -> tuple[str, dict[str, str]]:
 
 
 def referring_to(name: str) -> Schema:
-    """What is described under this name."""
     return {"$ref": f"#/$defs/{name}"}
 
 
@@ -298,7 +281,6 @@ def whole_schema() -> Schema:
 
 
 def column_of(name: str) -> Schema:
-    """A column of a table."""
     return {"type": "array", "items": {"type": "string" if name in TEXTS else ["number", "null"]}}
 
 
@@ -413,7 +395,6 @@ def left_out(field: inspect.Parameter) -> str:
 
 
 def main() -> None:
-    """Write the files."""
     schema = whole_schema()
     SCHEMA.write_text(written(schema) + "\n", encoding="utf-8")
     for path, made in ((PAGE, page(schema)), (LOG_PAGE, log_page())):

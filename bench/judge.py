@@ -4,8 +4,6 @@ An instrument stands outside: it uses public names, and reads what commands prin
 other keys, or lines of a log other fields, this file changes and no instrument does.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -38,10 +36,15 @@ def environment() -> dict[str, str]:
     return {**own, "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
-def printed(*command: str) -> str:
+def printed(*command: str, cwd: Path = ROOT, **variables: str) -> str:
     """What a command prints. Raises JudgeError."""
     done = subprocess.run(
-        command, env=environment(), capture_output=True, text=True, check=False, cwd=ROOT
+        command,
+        cwd=cwd,
+        env={**environment(), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         said = (done.stderr or done.stdout).strip()
@@ -299,7 +302,6 @@ class Loader:
 
 
 def loaders_in(folder: Path) -> list[Loader]:
-    """Those of all processes."""
     return [
         Loader(folder / loader["log"], loader["role"], loader["optimizer_steps"])
         for path in sorted(folder.glob("rank*.json"))

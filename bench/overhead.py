@@ -5,8 +5,6 @@ random order within each round; the table shows medians over the rounds. The flo
 that any logger can do: a generator with two clock readings and one append.
 """
 
-from __future__ import annotations
-
 import random
 import statistics
 import tempfile
@@ -52,7 +50,6 @@ def floor(loader: Iterable[Any]) -> Iterator[Any]:
 
 
 def tokens(samples: int, width: int) -> dict[str, torch.Tensor]:
-    """A batch of a language model."""
     names = ("input_ids", "attention_mask", "labels")
     return {name: torch.zeros(samples, width, dtype=torch.long) for name in names}
 

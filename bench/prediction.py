@@ -6,8 +6,6 @@ are then measured by plain loops, all settings in turns with the recorded ones. 
 throughput of the grid's best.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import statistics

@@ -4,8 +4,6 @@ All take some ten minutes, each in a process of its own; while others use the CP
 --table only README.md is written anew, by what is found in the logs that are there.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import math

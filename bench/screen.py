@@ -5,8 +5,6 @@
 A function counts once, however often it is called; what runs at an import does not count.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import statistics
@@ -54,7 +52,6 @@ def median_s(*words: str) -> float:
 
 
 def main(run: str, *options: str) -> None:
-    """Print it for a run."""
     found = functions_of("compare", run)
     if "--list" in options:
         for file, functions in found.most_common():

@@ -1,7 +1,5 @@
 """How instruments are told what to measure, and print what they measured."""
 
-from __future__ import annotations
-
 import argparse
 import statistics
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ steps over batches that were in memory beforehand, with no loader alive; three t
 runs under test. Exit status 1 when ours is wrong in a case.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The speed-up of one case: measured apart by bare loops, by our alternating run, and by peers."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import subprocess
@@ -109,7 +107,6 @@ def served(kept: list[Any]) -> Iterator[Any]:
 
 
 def total_s(batches: Iterable[Any], step: Step) -> float:
-    """Seconds of a whole loop."""
     began = time.perf_counter()
     for batch in batches:
         step(batch)
@@ -156,7 +153,6 @@ def steps(case: Case, batches: int, runs: int = 1) -> Iterator[Step]:
 
 
 def alternating(case: Case) -> Ours:
-    """Ours: one training loop."""
     with TemporaryDirectory() as folder:
         log = Path(folder) / "run.jsonl"
         with (

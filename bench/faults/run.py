@@ -7,8 +7,6 @@ status 1 when a fault costs too little, a twin or a fix too much, or, with --eva
 first finding is not the cause.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

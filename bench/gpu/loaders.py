@@ -1,7 +1,5 @@
 """What the rows train from: batches that come late, photographs, and batches made on the device."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The referee: how long a device really did nothing in each wait, as torch.profiler saw it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What was measured on a device, a JSON line each, and docs/gpu.md, which shows it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -32,7 +30,6 @@ class Result:
     on: str = ""
 
     def line(self) -> str:
-        """The result as JSON."""
         return json.dumps(asdict(self))
 
     def __str__(self) -> str:

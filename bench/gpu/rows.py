@@ -1,7 +1,5 @@
 """The rows: a training on the device, and what loadeval says of it beside what is known of it."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys
@@ -62,8 +60,6 @@ ROWS: list[Row] = []
 
 
 def row(case: str, shows: str, seconds: int) -> Callable[[Measure], Measure]:
-    """The function is the next row."""
-
     def added(measure: Measure) -> Measure:
         ROWS.append(Row(len(ROWS) + 1, case, shows, seconds, measure))
         return measure
@@ -80,7 +76,6 @@ def named(case: str, log: Path, *rules: str, wanted: bool) -> Result:
 
 
 def logged(folder: Path, loader: Any, step: Step, **options: Any) -> Path:
-    """The log of an epoch."""
     log = folder / "run.jsonl"
     ours: dict[str, Any] = {"log_file": log, "overwrite": True, "probes": (), **options}
     with LoaderEvaluator(loader, **ours) as evaluator:
@@ -91,13 +86,11 @@ def logged(folder: Path, loader: Any, step: Step, **options: Any) -> Path:
 
 
 def epoch(loader: Iterable[Any], step: Step) -> None:
-    """The same without loadeval."""
     for batch in loader:
         step(batch)
 
 
 def median_ms(values_ms: Any) -> float:
-    """Of what is settled."""
     return float(np.median(values_ms[SETTLED:]))
 
 
@@ -109,7 +102,6 @@ def is_near(measured: float, expected: float, within: float = WITHIN, least: flo
 
 
 def vision_step(model: nn.Module, dtype: torch.dtype) -> Step:
-    """A step of training in mixed precision."""
     model = model.to("cuda").train()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     scaler = torch.amp.GradScaler("cuda", enabled=dtype is torch.float16)
@@ -501,7 +493,6 @@ def nvml(folder: Path) -> Iterator[Result]:
     60,
 )
 def programs(folder: Path) -> Iterator[Result]:
-    """Losses, validations and the last parameters, with and without `loadeval run`."""
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     make_photographs(folder, PHOTOGRAPHS)
 
@@ -534,7 +525,6 @@ def picture(folder: Path) -> Iterator[Result]:
 
 @row("DALI, mixed decoding; `compare_backends` of torch and DALI", "unchanged batches", 60)
 def dali(folder: Path) -> Iterator[Result]:
-    """Images that it decodes on the device, beside a DataLoader's."""
     try:
         nvidias: Any = importlib.import_module("nvidia.dali")
         plugin: Any = importlib.import_module("nvidia.dali.plugin.pytorch")

@@ -7,8 +7,6 @@ takes too long does not end the others. Without a GPU every row is skipped, and 
 it is. Exits with 1 where something did not hold.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal
@@ -43,7 +41,6 @@ def missing() -> str:
 
 
 def described() -> str:
-    """The device, its driver, torch's version and the day."""
     try:
         pynvml.nvmlInit()
         driver = str(pynvml.nvmlSystemGetDriverVersion())
@@ -54,14 +51,12 @@ def described() -> str:
 
 
 def note(result: Result, path: Path) -> None:
-    """Write it and print it, at once."""
     with path.open("a", encoding="utf-8") as file:
         file.write(result.line() + "\n")
     print(result, flush=True)
 
 
 def measure(row: Row, path: Path) -> None:
-    """Measure one row in this process."""
     on = described()
     with TemporaryDirectory() as folder:
         try:

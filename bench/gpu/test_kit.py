@@ -1,7 +1,5 @@
 """What can be known of the kit without a GPU: skipped rows, the referee's reduction, the page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

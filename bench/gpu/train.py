@@ -6,8 +6,6 @@
 CUBLAS_WORKSPACE_CONFIG is the caller's.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from collections.abc import Callable
@@ -30,13 +28,11 @@ DIGITS = RANDOM.integers(0, 256, (640, 1, 28, 28), np.uint8), RANDOM.integers(0,
 
 
 def digit(index: int) -> tuple[torch.Tensor, int]:
-    """28 x 28 random grey pixels, and which digit it is."""
     images, labels = DIGITS
     return (torch.from_numpy(images[index]).float() / 255 - 0.1307) / 0.3081, int(labels[index])
 
 
 def convolutions(*channels: int) -> nn.Sequential:
-    """Each halves both sides."""
     layers: list[nn.Module] = []
     for before, after in pairwise(channels):
         layers += [nn.Conv2d(before, after, 3, 2, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]

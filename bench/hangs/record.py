@@ -6,8 +6,6 @@ Each file has, of each training process of a program that hangs: two looks at it
 started, and what `attach` observes in some seconds.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import subprocess
@@ -59,7 +57,6 @@ def recorded(planted: str) -> list[dict[str, Any]]:
 
 
 def ranks_of(launcher: int) -> list[int]:
-    """The ranks that torchrun started."""
     children = psutil.Process(launcher).children()
     return sorted(child.pid for child in children if "uneven_ranks" in child.cmdline())
 

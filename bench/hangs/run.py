@@ -4,8 +4,6 @@ Each is a program of the zoo under `loadeval run --hang-after 3 --abort-on-hang`
 where one was not named.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -99,7 +97,6 @@ class Ended:
     stacks: int
 
     def is_as(self, planted: str) -> bool:
-        """Whether that is what is to be said of `planted`."""
         if planted in HEALTHY:
             return self.code == 0
         said = " ".join(self.err.split())  # sentences go on in further lines

@@ -3,8 +3,6 @@
 `make test-programs` installs it; without it the tests are skipped.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 They sleep, for far longer than a slow machine could blur.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 What needs a CUDA device is not here.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The stages of a DataLoader add up to what the loader alone takes for a batch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ Each Python gets an environment that has neither the sources nor a compiler nor 
 printed, and the exit code is 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil
@@ -69,11 +67,7 @@ NodesAdapter().nothing
 """
 MISTAKES = 3
 WHERE = "import loadeval, loadeval_adapters as a; print(loadeval.__file__, a.__file__)"
-ADAPTERS = """
-from importlib.metadata import entry_points
-
-print(entry_points(group="loadeval.adapters").names)
-"""
+ADAPTERS = "import importlib.metadata as m; print(m.entry_points(group='loadeval.adapters').names)"
 OF_SDIST = {"LICENSE", "CHANGELOG.md", "Makefile", "tests/conftest.py", "docs/index.md"}
 
 
@@ -81,7 +75,9 @@ class CheckError(Exception):
     """Something is not as a release should be."""
 
 
-def run(*command: str | Path, cwd: Path | None = None, code: int = 0, **variables: str) -> str:
+def run(
+    *command: str | Path, cwd: Path | None = None, code: int = 0, umask: int = -1, **variables: str
+) -> str:
     """What a command prints on stdout and stderr. Raises CheckError for another exit code."""
     ours = {"PYTHONPATH", "PIP_CONSTRAINT"}
     environment = {name: value for name, value in os.environ.items() if name not in ours}
@@ -90,6 +86,7 @@ def run(*command: str | Path, cwd: Path | None = None, code: int = 0, **variable
         words,
         cwd=cwd,
         env={**environment, **variables},
+        umask=umask,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -101,7 +98,6 @@ def run(*command: str | Path, cwd: Path | None = None, code: int = 0, **variable
 
 
 def expect(condition: object, what: str) -> None:
-    """Raises CheckError unless `condition` holds."""
     if not condition:
         raise CheckError(what)
 
@@ -109,21 +105,14 @@ def expect(condition: object, what: str) -> None:
 def build(sources: Path, output: Path, umask: int = 0o022) -> tuple[Path, Path]:
     """The wheel and the sdist of `sources`, in `output`, built with hatchling."""
     date = os.environ.get("SOURCE_DATE_EPOCH", DATE)
-    before = os.umask(umask)
-    try:
-        command = (sys.executable, "-m", "hatchling", "build", "-d", output)
-        run(*command, cwd=sources, SOURCE_DATE_EPOCH=date)
-    finally:
-        os.umask(before)
+    command = (sys.executable, "-m", "hatchling", "build", "-d", output)
+    run(*command, cwd=sources, umask=umask, SOURCE_DATE_EPOCH=date)
     (wheel,), (sdist,) = output.glob("*.whl"), output.glob("*.tar.gz")
     return wheel, sdist
 
 
 def build_reproducibly(folder: Path) -> tuple[Path, Path]:
-    """The wheel and the sdist, built twice: elsewhere, later, by another user's umask.
-
-    The wheel is also that of the sdist. Raises CheckError where bytes differ.
-    """
+    """The wheel, also that of the sdist, and the sdist, the same elsewhere, later, by others."""
     built = []
     for number, umask in enumerate((0o022, 0o077)):
         sources = folder / f"sources-{number}"
@@ -134,19 +123,16 @@ def build_reproducibly(folder: Path) -> tuple[Path, Path]:
         built.append(build(sources, folder / f"dist-{number}", umask))
         shutil.rmtree(sources)
     for first, second in zip(*built, strict=True):
-        same = first.read_bytes() == second.read_bytes()
-        expect(same, f"{first.name} has other bytes when it is built again")
+        expect(first.read_bytes() == second.read_bytes(), f"{first.name} has other bytes again")
     wheel, sdist = built[0]
     shutil.unpack_archive(sdist, folder / "unpacked", filter="data")
     (unpacked,) = (folder / "unpacked").iterdir()
     again, _ = build(unpacked, folder / "dist-of-sdist")
-    same = again.read_bytes() == wheel.read_bytes()
-    expect(same, "the sdist makes another wheel than the sources")
+    expect(again.read_bytes() == wheel.read_bytes(), "the sdist makes another wheel")
     return wheel, sdist
 
 
 def check_contents(wheel: Path, sdist: Path) -> None:
-    """What the wheel, its metadata and the sdist hold."""
     (distribution,) = metadata.distributions(path=[str(wheel)])
     names, about = set(ZipFile(wheel).namelist()), distribution.metadata
     folders = {name.partition("/")[0] for name in names}
@@ -186,7 +172,6 @@ class Clean:
 
 
 def check_installed(clean: Clean, wheel: Path) -> None:
-    """Install `wheel` in an empty environment, and use it. Raises CheckError."""
     clean.install(str(wheel))
     version = wheel.name.split("-")[1]
     expect(clean.run("loadeval", "--version") == f"loadeval {version}\n", "another version")
@@ -235,7 +220,6 @@ def check_extras(clean: Clean, wheel: Path, *, demo: bool) -> None:
 
 
 def main() -> int:
-    """Check each of the Pythons that are there."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pythons", nargs="+")
     parser.add_argument("--demo", nargs="*", default=[], help="the Pythons that also run the demo")

@@ -1,9 +1,6 @@
 """Arrays: in files and tables that are slow to read by sample, or slow to pass on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from bench.zoo.programs import BATCHES, SAMPLES, Program, Samples, Stream, Training, stacked, train
+from bench.zoo.programs import BATCHES, SAMPLES, Program, Samples, Training, stacked, train
 
 FILES = 8
 ROW = 64
@@ -100,24 +97,6 @@ def as_tensors(volumes: list[Any]) -> torch.Tensor:
     return batch
 
 
-def words(_: Path, *, strategy: str | None) -> Training:
-    """A stream of whole batches of a few small tensors, or of one array with as many rows.
-
-    Tensors are passed by that strategy of torch's, until training is closed.
-    """
-
-    def read(index: int) -> Any:
-        batch = [torch.full((8,), float(index + number)) for number in range(4)]
-        return batch if strategy else torch.stack(batch).numpy()
-
-    sharing: Any = torch.multiprocessing
-    before = sharing.get_sharing_strategy()
-    if strategy:
-        sharing.set_sharing_strategy(strategy)
-    close = partial(sharing.set_sharing_strategy, before)
-    return train(Stream(read, 2 * BATCHES), batch_size=None, step_ms=6.0, close=close)
-
-
 LARGE = 80 * 1024
 PROGRAMS = {
     "archives that are unpacked for each sample": Program("data format", "mmap_mode", archives),
@@ -130,14 +109,5 @@ PROGRAMS = {
         {"values": LARGE},
         {"values": 512},
         fixed={"values": LARGE, "collate": as_tensors},
-    ),
-    "four small tensors a batch": Program(
-        "transfer",
-        "however small",
-        words,
-        {"strategy": "file_descriptor"},
-        {"strategy": None},
-        fixed={"strategy": "file_system"},
-        follows="larger batches",
     ),
 }

@@ -6,8 +6,6 @@ fixed size give it in milliseconds of one undisturbed core of the machine that t
 on; `slowness` makes their steps longer on a slower one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Callable, Sequence

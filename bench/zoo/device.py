@@ -3,8 +3,6 @@
 They are of memory, of waits behind queued work, and of a step that idles.
 """
 
-from __future__ import annotations
-
 import time
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -36,7 +34,6 @@ class Products:
         self.product = torch.empty_like(self.matrix)
 
     def __call__(self) -> None:
-        """Queue them."""
         for _ in range(self.count):
             torch.mm(self.matrix, self.matrix, out=self.product)
 
@@ -97,7 +94,7 @@ class Parts:
     def __init__(self, x: torch.Tensor, ms: float) -> None:
         self.x, self.ms = x, ms
 
-    def pin_memory(self) -> Parts:
+    def pin_memory(self) -> "Parts":
         """Pin a part of it again and again, and then all of it."""
         until = time.perf_counter() + self.ms * MS
         while time.perf_counter() < until:

@@ -3,8 +3,6 @@
 python -m bench.zoo.hangs NAME [ARGUMENT...]
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import multiprocessing

@@ -1,7 +1,5 @@
 """Photographs: decoded, changed by transforms, passed on."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageEnhance, ImageFilter
+from PIL import Image, ImageFilter
 
 from bench.zoo.programs import SAMPLES, Program, Samples, Training, train
 from tests.images import crops
@@ -29,8 +27,6 @@ def decoded(file: bytes) -> Image.Image:
 
 
 class Photographs(Samples):
-    """Decoded ones, each changed by a transform."""
-
     def __init__(self, transform: Transform, count: int = SAMPLES) -> None:
         boxes = ((8 * left, 100, 8 * left + SIDE, 100 + SIDE) for left in range(KEPT))
         self.images = list(map(decoded, crops(*boxes)))
@@ -50,18 +46,6 @@ class Compose:
         return sample
 
 
-class Recipe:
-    """A Compose of one's own: no name says that it holds transforms."""
-
-    def __init__(self, *transforms: Transform) -> None:
-        self.todo = {"first": transforms, "last": (Resize(), ToTensor())}
-
-    def __call__(self, sample: Any) -> Any:
-        for transform in (*self.todo["first"], *self.todo["last"]):
-            sample = transform(sample)
-        return sample
-
-
 class Resize:
     def __call__(self, image: Image.Image) -> Image.Image:
         return image.resize((24, 24), Image.Resampling.BILINEAR)
@@ -72,27 +56,9 @@ class Flip:
         return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
 
 
-class CenterCrop:
-    def __call__(self, image: Image.Image) -> Image.Image:
-        return image.crop((72, 72, 136, 136))
-
-
 class GaussianBlur:
-    by: Any = ImageFilter.GaussianBlur(4)
-
     def __call__(self, image: Image.Image) -> Image.Image:
-        return image.filter(self.by)
-
-
-class BoxBlur(GaussianBlur):
-    by = ImageFilter.BoxBlur(4)
-
-
-class ColorJitter:
-    def __call__(self, image: Image.Image) -> Image.Image:
-        for kind in ("Brightness", "Color", "Contrast", "Sharpness"):
-            image = getattr(ImageEnhance, kind)(image).enhance(1.2)
-        return image
+        return image.filter(ImageFilter.GaussianBlur(4))
 
 
 class ToTensor:
@@ -134,13 +100,6 @@ PROGRAMS = {
         {"transform": listed(Flip())},
         # This comes after the image has become small.
         fixed={"transform": Compose([Flip(), Resize(), GaussianBlur(), ToTensor()])},
-    ),
-    "a jitter among others in a Compose of one's own": Program(
-        "slow transform",
-        "ColorJitter takes",
-        transformed,
-        {"transform": Recipe(Flip(), ColorJitter(), BoxBlur())},
-        {"transform": Recipe(CenterCrop(), Flip(), ColorJitter())},
     ),
     "a blur in spawned workers": Program(
         "slow transform",

@@ -1,7 +1,5 @@
 """Which samples come, and when: samplers, and batches that take longer than others or wait."""
 
-from __future__ import annotations
-
 import lzma
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,8 +31,6 @@ HUGE = (1152, 2304, 3456, 4608)
 
 
 class HardExamples(Sampler[int]):
-    """Draws samples by weight, one at a time or all at once."""
-
     def __init__(self, samples: int, *, at_once: bool) -> None:
         weights = np.random.default_rng(0).random(samples)
         self.weights = weights / weights.sum()

@@ -3,8 +3,6 @@
 Loaders and steps sleep, for far longer than a slow machine could blur.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import resource
@@ -45,7 +43,6 @@ class Seen:
 
 
 def slow(count: int, ms: Times, step_ms: Times, epochs: int = 1, **options: Any) -> Training:
-    """A training of one sample a batch, in which a sample and a step take so long."""
     return Training(DataLoader(sleeping(count, ms), **options), Pause(step_ms), epochs)
 
 
@@ -108,7 +105,6 @@ def beside_a_stranger() -> Training:
 
 
 def late(ms: float) -> Callable[[int], None]:
-    """What workers do when they begin."""
     return lambda _worker: time.sleep(ms * MS)
 
 

@@ -1,7 +1,5 @@
 """What a planted program is, and the datasets and the DataLoader that most of them have."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -89,7 +87,6 @@ class Program:
     looks_inside: bool = True
 
     def training(self, variant: str, folder: Path) -> Training:
-        """The `variant` that is "faulty", "healthy" or "fixed"."""
         return self.make(folder, **getattr(self, variant))
 
 
@@ -117,8 +114,6 @@ class Stream(IterableDataset[Any]):
 
 
 class Again:
-    """The same batches, over and over."""
-
     def __init__(self, batches: Sequence[Any], count: int) -> None:
         self.batches, self.count = batches, count
 

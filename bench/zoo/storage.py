@@ -1,7 +1,5 @@
 """What workers wait for: locks, the disk, a server, and shards that are divided unequally."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import io
@@ -18,7 +16,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from threading import local
 from typing import Any
-from urllib.request import urlopen
 
 import numpy as np
 import torch
@@ -44,24 +41,19 @@ LISTED, IN_BUFFER = 6000, 80
 """Files of a folder that is listed; members of an archive in a shuffle buffer."""
 
 
-class Annotated(Samples):
-    """Files of which each has an annotation, whose name is looked for among all, or made."""
-
-    def __init__(self, folder: Path, *, looks: bool) -> None:
-        self.folder, self.looks, self.count = folder, looks, BATCHES * 4
-
-    def read(self, index: int) -> torch.Tensor:
-        name = f"{index % LISTED:06}"
-        path = self.folder / f"{name}.txt"
-        if self.looks:
-            (path,) = self.folder.glob(f"{name}.*")
-        return torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
-
-
 def annotated(folder: Path, *, faulty: bool) -> Training:
+    """Files whose annotations have names that are looked for among all, or made."""
     for number in range(LISTED):
         (folder / f"{number:06}.txt").write_bytes(OBJECT[:64])
-    return train(Annotated(folder, looks=faulty), batch_size=4, workers=1)
+
+    def read(index: int) -> torch.Tensor:
+        name = f"{index % LISTED:06}"
+        path = folder / f"{name}.txt"
+        if faulty:
+            (path,) = folder.glob(f"{name}.*")
+        return torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
+
+    return train(Samples(read, BATCHES * 4), batch_size=4, workers=1)
 
 
 class Members(Stream):
@@ -140,7 +132,6 @@ def read_anew(path: Path) -> bytes:
 
 
 def small_files(folder: Path, *, faulty: bool) -> Training:
-    """Sixteen files of 1 MB for a batch."""
     load = read_anew if faulty else Path.read_bytes
     paths = write_random(folder, 64)
 
@@ -152,19 +143,12 @@ def small_files(folder: Path, *, faulty: bool) -> Training:
 
 
 class Store(BaseHTTPRequestHandler):
-    """Answers each request after a while, as a store far away does.
-
-    A connection waits for `connect_ms` first, as for TLS, and sends its pieces one after the other.
-    """
+    """Answers each request after a while, as a store far away does, piece by piece."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    latency_ms = connect_ms = piece_ms = 0.0
+    latency_ms = piece_ms = 0.0
     piece, pieces = OBJECT, 1
-
-    def setup(self) -> None:
-        super().setup()
-        self.wait(self.connect_ms)
 
     def wait(self, ms: float) -> None:
         time.sleep(ms / 1000 * slowness())
@@ -212,28 +196,14 @@ class Downloads(Samples):
         self.threads: Any = None
 
     def read(self, index: int) -> torch.Tensor:
-        content = torch.frombuffer(bytearray(self.download(index)), dtype=torch.uint8)
-        return content[: len(OBJECT)]
-
-    def download(self, index: int) -> bytes:
         self.threads = self.threads or local()
         if not hasattr(self.threads, "connection"):
             self.threads.connection = HTTPConnection("127.0.0.1", self.port)
-        return fetched(self.threads.connection, index)
-
-
-class DownloadsAnew(Downloads):
-    """Objects, over a new connection for each."""
-
-    def download(self, index: int) -> bytes:
-        with urlopen(f"http://127.0.0.1:{self.port}/{index}") as response:
-            content: bytes = response.read()
-        return content
+        content = bytearray(fetched(self.threads.connection, index))
+        return torch.frombuffer(content, dtype=torch.uint8)[: len(OBJECT)]
 
 
 class DownloadsAtOnce(Downloads):
-    """All objects of a batch at once."""
-
     pool: ThreadPoolExecutor | None = None
 
     def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
@@ -304,13 +274,6 @@ PROGRAMS = {
         partial(downloaded, latency_ms=8, batch_size=MANY),
         {},
         {"dataset": DownloadsAtOnce},
-    ),
-    "a new connection for each sample": Program(
-        "storage latency",
-        "a session or a pool",
-        partial(downloaded, latency_ms=3, connect_ms=6),
-        {"dataset": DownloadsAnew},
-        {},
     ),
     "large downloads over a slow link": Program(
         "storage latency",

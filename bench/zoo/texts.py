@@ -1,7 +1,5 @@
 """Texts: tokenised, padded, and of very different lengths."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
@@ -28,7 +26,6 @@ WORDS = 2000
 
 
 def sentences(_: Path, *, faulty: bool) -> Training:
-    """Lists of numbers of words, of different lengths."""
     draw = np.random.default_rng(0)
     lengths = draw.integers(450, 900, KEPT).tolist()
     collate = pad_word_by_word if faulty else pad_thinly
@@ -102,7 +99,6 @@ def of_all_lengths(_: Path, window: int) -> Training:
 
 @cache
 def bpe() -> Tokenizer:
-    """A tokeniser with a small vocabulary, trained on a few texts."""
     made = Tokenizer(models.BPE(unk_token="?"))  # noqa: S106 - no password
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=["?"], show_progress=False)

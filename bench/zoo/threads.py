@@ -1,7 +1,5 @@
 """Loaders with threads in the training process: Python's lock, and stages of SPDL."""
 
-from __future__ import annotations
-
 import hashlib
 import queue
 import threading
@@ -38,8 +36,6 @@ def digest(number: int) -> int:
 
 
 class Fed:
-    """Threads feed a queue."""
-
     def __init__(self, load: Load, batches: int = BATCHES, threads: int = 2) -> None:
         self.load, self.batches, self.threads = load, batches, threads
 
@@ -83,7 +79,6 @@ class Ahead(DataLoader[Any]):
 
 
 def ahead(load: Load, workers: int) -> Any:
-    """One batch a sample."""
     return Ahead(Samples(load, BATCHES), batch_size=None, num_workers=workers)
 
 

@@ -1,7 +1,5 @@
 """Trainings whose speed-up is measured apart, hard ones above all: the cases of the truth."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -58,8 +56,6 @@ class Case:
 
 @dataclass(frozen=True)
 class InProcess:
-    """Loads in the training process, when it is asked."""
-
     batches: int
     content: Content
     cost: Cost
@@ -77,8 +73,6 @@ class InProcess:
 
 @dataclass(frozen=True)
 class Reusing(InProcess):
-    """Writes each batch over the one before."""
-
     def __iter__(self) -> Iterator[Any]:
         buffer = np.array(self.content(0))
         for batch in super().__iter__():
@@ -116,8 +110,6 @@ class Transform:
 
 
 class Transformed(Samples):
-    """A sample goes through some transforms of this cost."""
-
     def __init__(self, count: int, content: Content, cost: Cost, transforms: int = 1) -> None:
         self.count, self.content = count, content
         self.transforms = [Transform(cost) for _ in range(transforms)]
@@ -153,7 +145,6 @@ def frames(index: int) -> torch.Tensor:
 
 
 def every(cost: Cost) -> Callable[[int], Step]:
-    """The same step for each of so many batches."""
     return lambda _batches: lambda _batch: cost(0)
 
 

@@ -1,7 +1,5 @@
 """Whole programs, for a command to start: python -m bench.zoo.whole NAME [ARGUMENT]."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Workers: too few or too many, a slow one, started too often, with few CPUs or much memory."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import os
@@ -27,7 +25,6 @@ from bench.zoo.programs import (
     Samples,
     Stream,
     Training,
-    nothing,
     of_this_worker,
     train,
 )
@@ -42,36 +39,31 @@ OF_SAMPLE = 75
 
 
 def sample_of(index: int, steps: float) -> torch.Tensor:
-    """Work of so many steps, in four functions of about the same cost."""
-    ms = steps * STEP_MS / 4
-    return normalise(crop(resize(decode(index, ms), ms), ms), ms)
-
-
-def decode(index: int, ms: float) -> torch.Tensor:
-    burn(ms)
+    """Work of so many steps, in four functions of which none stands out."""
+    for work in (decode, resize, crop, normalise):
+        work(steps * STEP_MS / 4)
     return torch.full((8,), index)
 
 
-def resize(sample: torch.Tensor, ms: float) -> torch.Tensor:
+def decode(ms: float) -> None:
     burn(ms)
-    return sample
 
 
-def crop(sample: torch.Tensor, ms: float) -> torch.Tensor:
+def resize(ms: float) -> None:
     burn(ms)
-    return sample
 
 
-def normalise(sample: torch.Tensor, ms: float) -> torch.Tensor:
+def crop(ms: float) -> None:
     burn(ms)
-    return sample / 2
 
 
-def augmented(
-    _: Path, steps: float, samples: int = BATCHES, kind: Any = Samples, **options: Any
-) -> Training:
-    """A training with a sample in each batch, of a dataset or of a stream of it."""
-    return train(kind(partial(sample_of, steps=steps), samples), batch_size=1, **options)
+def normalise(ms: float) -> None:
+    burn(ms)
+
+
+def augmented(_: Path, steps: float, samples: int = BATCHES, **options: Any) -> Training:
+    """A training with a sample in each batch."""
+    return train(Samples(partial(sample_of, steps=steps), samples), batch_size=1, **options)
 
 
 class MadeByAll(Stream):
@@ -135,17 +127,7 @@ def all_on_one_cpu(_worker: int) -> None:
 
 def bound_and_freed(worker: int) -> None:
     all_on_one_cpu(worker)
-    use_all_cpus()
-
-
-def use_all_cpus() -> None:
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
-
-
-def bound_before(folder: Path, bind: Callable[[int], None]) -> Training:
-    """Training may be bound to a CPU before its workers start, as by a library at its import."""
-    bind(0)
-    return augmented(folder, 0.6, close=use_all_cpus)
 
 
 class Packed(IterableDataset[Any]):
@@ -218,13 +200,6 @@ PROGRAMS = {
     "no workers": Program(
         "zero workers", "num_workers", partial(augmented, steps=0.75), {"workers": 0}, {}
     ),
-    "a stream without workers": Program(
-        "zero workers",
-        "num_workers",
-        partial(augmented, steps=1.0, kind=Stream),
-        {"workers": 0},
-        {},
-    ),
     "a stream that every worker makes whole": Program(
         "samples thrown away",
         "divide",
@@ -258,16 +233,6 @@ PROGRAMS = {
         fixed={"steps": 0.9 * CPUS, "workers": CPUS},
     ),
     "other programs on all CPUs": Program("oversubscription", "", beside_others),
-    "training bound to a CPU at an import": Program(
-        "confined workers",
-        "affinity",
-        bound_before,
-        {"bind": all_on_one_cpu},
-        {"bind": nothing},
-        fixed={"bind": bound_and_freed},
-        cpus=3,
-        fault_cpus=2,
-    ),
     "all workers bound to one CPU": Program(
         "confined workers",
         "worker_init_fn",

@@ -1,7 +1,5 @@
 """Loaders with workers, and steps, whose throughput is predicted and then measured."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,8 +26,6 @@ ANY_ORDER = "in_order" in inspect.signature(DataLoader).parameters
 
 @dataclass(frozen=True)
 class Setting:
-    """How a DataLoader loads."""
-
     workers: int
     prefetch_factor: int = 2
     in_order: bool = True
@@ -77,7 +73,6 @@ class Workload:
     settings: tuple[Setting, ...] = SETTINGS
 
     def loader(self, **options: Any) -> DataLoader[Any]:
-        """A new loader; all draw their samples in the same random order, epoch by epoch."""
         if options.get("num_workers"):
             options = {"multiprocessing_context": self.context, **options}
         return DataLoader(
@@ -124,13 +119,11 @@ def in_python(side: int, index: int) -> torch.Tensor:
 
 
 def array(index: int) -> Any:
-    """A random image, which is NumPy's."""
     image = np.random.default_rng(index).random((3, 256, 256), dtype=np.float32)
     return np.subtract(image, 0.5, out=image)
 
 
 def workloads(folder: Path) -> list[Workload]:
-    """All of them; those that read files have them in `folder`."""
     jpegs = make_photographs(folder / "photographs", FILES)
     files = write_random(folder / "files", FILES)
     photographs = samples(partial(photograph, jpegs))
