@@ -29,7 +29,7 @@ HEADS = (
 
 def wrong_with(case: Case, truth: Truth, ours: Ours, time: float) -> list[str]:
     """What is wrong with ours, which took so many times as long as a plain run."""
-    speedup, verdict = ours.said.speedup, ours.said.verdict
+    speedup, verdict = ours.said.gap.speedup, ours.said.verdict
     if speedup is None or speedup.low is None or speedup.high is None:
         return ["no interval"]
     half_width = (speedup.high - speedup.low) / 2
@@ -102,7 +102,7 @@ def row_of(name: str, case: Case, peers: list[Callable[[Case], float]]) -> list[
         name,
         case.what,
         f"{truth.value:.2f} [{low:.2f}, {high:.2f}]",
-        in_words(ours.said.speedup),
+        in_words(ours.said.gap.speedup),
         ours.said.verdict,
         f"{by_hand:.2f}{'' if is_near(by_hand, truth.value, CLOSE) else '*'}",
         *of_peers,

@@ -1,10 +1,8 @@
-"""Seconds per batch of each program, faulty, healthy and fixed: the fault is there, the fix works.
+"""What is found first in each planted program, and what following the advice brings.
 
-Without options nothing of loadeval's runs. With --evaluate each program is diagnosed once, and then
-run once by itself, faulty and fixed: what was predicted stands beside what was measured. A healthy
-twin in which something of 5% or more is found runs by itself too: that may be true of it. Exit
-status 1 when a fault costs too little, a twin or a fix too much, or, with --evaluate, when the
-first finding is not the cause.
+Each program is diagnosed once, and then run once by itself, faulty and fixed: what was predicted
+stands beside what was measured. A healthy twin in which something of 5% or more is found runs by
+itself too: that may be true of it. Exit status 1 when a first finding is not the cause.
 """
 
 import os
@@ -21,8 +19,6 @@ from bench.zoo.programs import Program
 
 CPUS = len(os.sched_getaffinity(0))
 STEPS = 50
-LEAST_LOSS = 0.25
-HEALTHY_LOSS = 0.05
 MATTERS = 0.05
 """Of the time."""
 ALSO_RIGHT = {
@@ -64,29 +60,6 @@ def paces_s(program: Program, variant: str) -> tuple[float, float]:
             training.close()
 
 
-def check(name: str, turns: int) -> bool:
-    """Print a line; whether the program is as it should be."""
-    program = PROGRAMS[name]
-    variants = ["faulty", "healthy", *(["fixed"] if program.fixed is not None else [])]
-    paces = {variant: [paces_s(program, variant) for _ in range(turns)] for variant in variants}
-    # The fastest turns: what else runs on the machine only makes them slower. Steps are those of
-    # the healthy twin, for a fault may slow down every step, however a batch comes.
-    step_s = min(each for each, _ in paces["healthy"])
-    fastest_s = {variant: min(each for _, each in turns) for variant, turns in paces.items()}
-    losses = {variant: 1 - step_s / batch_s for variant, batch_s in fastest_s.items()}
-    wrong = [
-        *(["no fault"] if losses["faulty"] < LEAST_LOSS else []),
-        *(["not healthy"] if losses["healthy"] > HEALTHY_LOSS else []),
-        *(["not fixed"] if fastest_s.get("fixed", 0.0) > 0.9 * fastest_s["faulty"] else []),
-    ]
-    figures = "  ".join(
-        f"{each} {1e3 * fastest_s[each]:6.2f} ms ({losses[each]:4.0%})" for each in variants
-    )
-    said = ", ".join(wrong) or "as it should be"
-    print(f"{name:50}  step {1e3 * step_s:5.2f} ms  {figures}  {said}", flush=True)
-    return not wrong
-
-
 def diagnosed(program: Program, variant: str) -> Said:
     stages = None if program.looks_inside else False
     with TemporaryDirectory() as folder:
@@ -117,7 +90,7 @@ def evaluate(name: str, silent: dict[str, bool], blamed: list[str]) -> bool:
         step_s, batch_s = paces_s(program, "healthy")
         loss = 1 - step_s / batch_s
         print(f"  in the healthy twin: {costs}; by itself it loses {loss:.0%}", flush=True)
-        if loss <= HEALTHY_LOSS:
+        if loss <= MATTERS:
             blamed.append(name)
     for rule in said.rules:
         silent.setdefault(rule, True)
@@ -149,21 +122,15 @@ def promised(said: Said, follows: str) -> str:
 
 
 def main() -> int:
-    parser = parser_of(__doc__, PROGRAMS)
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--evaluate", action="store_true", help="print what loadeval finds")
-    options = parser.parse_args()
+    options = parser_of(__doc__, PROGRAMS).parse_args()
     torch.set_num_threads(1)
     shown = [name for name, each in PROGRAMS.items() if each.fault_cpus <= CPUS]
-    if not options.evaluate:
-        right = [check(name, options.turns) for name in options.only or PROGRAMS]
-    else:
-        silent: dict[str, bool] = {}
-        blamed: list[str] = []
-        right = [evaluate(name, silent, blamed) for name in options.only or shown]
-        never = ", ".join(sorted(rule for rule, is_silent in silent.items() if is_silent))
-        print(f"found first in none of them: {never or 'none'}")
-        print(f"found in healthy twins: {', '.join(blamed) or 'nothing'}")
+    silent: dict[str, bool] = {}
+    blamed: list[str] = []
+    right = [evaluate(name, silent, blamed) for name in options.only or shown]
+    never = ", ".join(sorted(rule for rule, is_silent in silent.items() if is_silent))
+    print(f"found first in none of them: {never or 'none'}")
+    print(f"found in healthy twins: {', '.join(blamed) or 'nothing'}")
     print(f"{sum(right)} of {len(right)}")
     return 0 if all(right) else 1
 

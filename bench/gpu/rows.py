@@ -143,7 +143,7 @@ def beside_plain_loops(
     ratios = [real / ideal for real, ideal in zip(real_s, ideal_s, strict=True)]
     low, high = min(ratios), max(ratios)
     truth = f"{sum(real_s) / sum(ideal_s):.2f}x ({low:.2f}x to {high:.2f}x)"
-    speedup = said.steady_speedup
+    speedup = said.gap.steady_speedup
     if speedup is None or speedup.low is None or speedup.high is None:
         yield Result("speed-up", truth, "not known", held=False)
         return

@@ -4,7 +4,6 @@ What needs a CUDA device is not here.
 """
 
 import os
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from bench.judge import compared, launched
-from bench.zoo.costs import MS, Pause
+from bench.zoo.costs import Burn, Pause
 from bench.zoo.outside import (
     CPUS,
     SEEN,
@@ -24,7 +23,6 @@ from bench.zoo.outside import (
     keeping_samples,
     mapping,
     opening,
-    scored,
     written,
 )
 from bench.zoo.programs import Samples, Training
@@ -58,35 +56,26 @@ def test_the_fault_is_found(name: str, tmp_path: Path) -> None:
         assert (seen.cause in found) is (make is seen.make)
 
 
-@pytest.mark.parametrize(
-    ("make", "line"),
-    [
-        (lambda faulty: written(1500, anew=faulty), "save"),
-        (lambda faulty: scored(250, 2, always=faulty), "score"),
-    ],
-)
-def test_the_line_that_grows(make: Callable[[bool], Training], line: str, tmp_path: Path) -> None:
+def test_the_line_that_grows(tmp_path: Path) -> None:
     """It is named in the faulty program, and nothing grows in its healthy twin."""
     for faulty in (True, False):
-        said = compared(make(faulty).logged(tmp_path / f"{faulty}.jsonl"))
+        said = compared(written(1500, anew=faulty).logged(tmp_path / f"{faulty}.jsonl"))
         found = [each for each in said.findings if each.rule == "growing step"]
-        assert [f" {line}" in each.says and "outside.py" in each.text for each in found] == [
+        assert [" save" in each.says and "outside.py" in each.text for each in found] == [
             True
         ] * faulty
 
 
 def test_too_slow_on_busy_cpus(tmp_path: Path) -> None:
     """Twice as many workers as CPUs compute: more of them are not advised."""
-
-    def compute(index: int) -> int:
-        until = time.thread_time() + 40 * MS
-        while time.thread_time() < until:
-            pass
-        return index
-
+    burn = Burn(40)
     every = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(every)[:4])
-    loader = DataLoader(Samples(compute, 160), num_workers=2 * min(CPUS, 4), prefetch_factor=1)
+    loader = DataLoader(
+        Samples(lambda index: burn(index) or index, 160),
+        num_workers=2 * min(CPUS, 4),
+        prefetch_factor=1,
+    )
     log = logged(Training(loader, Pause(1)), tmp_path, "alternate", pairs=3, **OFTEN)
     os.sched_setaffinity(0, every)
     finding = compared(log).finding("waiting")

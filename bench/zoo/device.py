@@ -4,17 +4,15 @@ They are of memory, of waits behind queued work, and of a step that idles.
 """
 
 import time
+from collections.abc import Callable
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 
 from bench.zoo.costs import MS
 from bench.zoo.programs import Samples, Training
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MB = 2**18
 """Elements of float32."""

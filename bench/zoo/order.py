@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import IterableDataset, RandomSampler, Sampler, get_worker_info
+from torch.utils.data import IterableDataset, RandomSampler, Sampler
 
 from bench.zoo.costs import burn
-from bench.zoo.images import decoded
 from bench.zoo.programs import (
     BATCHES,
     SAMPLES,
@@ -21,11 +20,11 @@ from bench.zoo.programs import (
     STEP_MS,
     Program,
     Samples,
+    Stream,
     Training,
     of_this_worker,
     train,
 )
-from tests.images import crops
 
 HUGE = (1152, 2304, 3456, 4608)
 
@@ -121,45 +120,24 @@ def opened(_: Path, *, faulty: bool, **options: Any) -> Training:
     return train(Shards(compressed=faulty), batch_size=None, workers=1, **options)
 
 
-class ShuffleBuffer(IterableDataset[Any]):
-    """Fills a buffer of `size` with decoded images before its first one, in each worker."""
+class ShuffleBuffer(Stream):
+    """Fills a buffer of `size` with samples before its first one, in each worker."""
 
     def __init__(self, size: int) -> None:
-        self.files = crops(*((left, 100, left + 128, 228) for left in range(SIZE)))
         self.size = size
 
     def __iter__(self) -> Iterator[Any]:
-        worker = get_worker_info()
-        draw = np.random.default_rng(worker.id if worker else 0)
-        buffer: list[Any] = []
+        draw, buffer = np.random.default_rng(0), list[Any]()
         for index in range(1000):
-            image = decoded(self.files[index % SIZE]).resize((22, 22))
-            sample = torch.from_numpy(np.array(image))
-            if len(buffer) < self.size:
-                buffer.append(sample)
-                continue
-            place = int(draw.integers(self.size))
-            yield buffer[place]
-            buffer[place] = sample
+            burn(0.6)
+            buffer.append(index)
+            if len(buffer) > self.size:
+                yield buffer.pop(int(draw.integers(self.size)))
         yield from buffer
 
 
 def shuffled(_: Path, *, faulty: bool) -> Training:
     return train(ShuffleBuffer(1000 if faulty else 4), batch_size=40, epochs=5)
-
-
-class InParts(Sampler[int]):
-    """The first of a permutation of so many samples, a part at a time."""
-
-    def __init__(self, samples: int) -> None:
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return 50 * SIZE
-
-    def __iter__(self) -> Iterator[int]:
-        order = torch.randperm(self.samples)
-        yield from order[: len(self)].tolist()
 
 
 class Keys(Samples):
@@ -256,6 +234,5 @@ PROGRAMS = {
         of_many,
         {"sampler": permuted},
         {"sampler": partial(permuted, replacement=True)},
-        fixed={"sampler": InParts},
     ),
 }

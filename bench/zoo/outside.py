@@ -212,26 +212,6 @@ def written(batches: int, *, anew: bool) -> Training:
     return Training(DataLoader(sleeping(batches, 1), num_workers=1), step, close=file.close)
 
 
-def scored(batches: int, epochs: int, *, always: bool) -> Training:
-    """A score over an epoch's outputs so far: after each step, or `always` is False, at its end."""
-    outputs = list[torch.Tensor]()
-
-    def score() -> float:
-        every = torch.cat(outputs)
-        return float(every[every.argsort()].cumsum(0).mean())
-
-    def step(_batch: Any) -> None:
-        time.sleep(5 * MS)
-        outputs.append(torch.rand(1000))
-        if always or len(outputs) == batches:
-            score()
-        if len(outputs) == batches:
-            outputs.clear()
-
-    loader = DataLoader(sleeping(batches, 1), num_workers=1, persistent_workers=True)
-    return Training(loader, step, epochs)
-
-
 def stalling(index: int) -> float:
     return 200 if index % 100 == 99 else 0
 

@@ -5,14 +5,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader
-
 from bench.zoo.costs import MS, Pause, Products
-from bench.zoo.programs import STEP_MS, Program, Samples, Training
+from bench.zoo.programs import STEP_MS, Program, Training
 
 Load = Callable[[int], int]
 
@@ -36,23 +33,21 @@ def digest(number: int) -> int:
 
 
 class Fed:
-    def __init__(self, load: Load, batches: int = BATCHES, threads: int = 2) -> None:
-        self.load, self.batches, self.threads = load, batches, threads
+    def __init__(self, load: Load) -> None:
+        self.load = load
 
     def __len__(self) -> int:
-        return self.batches
+        return BATCHES
 
     def __iter__(self) -> Iterator[int]:
         ready: queue.Queue[int] = queue.Queue(AHEAD)
-        numbers, stopped = iter(range(self.batches)), threading.Event()
-        threads = [
-            threading.Thread(target=self.feed, args=(numbers, ready, stopped), daemon=True)
-            for _ in range(self.threads)
-        ]
+        numbers, stopped = iter(range(BATCHES)), threading.Event()
+        feeding = {"target": self.feed, "args": (numbers, ready, stopped), "daemon": True}
+        threads = [threading.Thread(**feeding) for _ in range(2)]
         for thread in threads:
             thread.start()
         try:
-            for _ in range(self.batches):
+            for _ in range(BATCHES):
                 yield ready.get()
         finally:
             stopped.set()
@@ -70,20 +65,8 @@ class Fed:
             ready.put(self.load(number))
 
 
-class Ahead(DataLoader[Any]):
-    """A thread of its own reads it some batches ahead, as DataLoaderX of many repositories does."""
-
-    def __iter__(self) -> Any:
-        batches = super().__iter__()
-        return iter(Fed(lambda _: next(batches), len(self), threads=1))
-
-
-def ahead(load: Load, workers: int) -> Any:
-    return Ahead(Samples(load, BATCHES), batch_size=None, num_workers=workers)
-
-
-def threaded(_: Path, load: Load, loader: Callable[..., Any], **options: Any) -> Training:
-    return Training(loader(load, **options), Products(STEP_MS, side=256))
+def threaded(_: Path, load: Load) -> Training:
+    return Training(Fed(load), Products(STEP_MS, side=256))
 
 
 def read(number: int) -> int:
@@ -110,19 +93,10 @@ PROGRAMS = {
     "threads that tokenise for a queue": Program(
         "Python lock",
         "feed",
-        partial(threaded, loader=Fed),
+        threaded,
         {"load": tokenise},
         {"load": digest},
         follows="release the GIL",
-    ),
-    "a DataLoader that a thread reads ahead": Program(
-        "Python lock",
-        "feed",
-        partial(threaded, loader=ahead, workers=0),
-        {"load": tokenise},
-        {"load": digest},
-        fixed={"load": tokenise, "workers": 2},
-        cpus=2,
     ),
     "a stage of SPDL that decodes one at a time": Program("slow operator", "decode", stages),
 }

@@ -1,11 +1,9 @@
 """Workers: too few or too many, a slow one, started too often, with few CPUs or much memory."""
 
 import json
-import lzma
 import os
 import time
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from multiprocessing import get_context
@@ -14,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
 
 from bench.zoo.costs import MS, burn, hashes
 from bench.zoo.programs import (
@@ -130,24 +127,14 @@ def bound_and_freed(worker: int) -> None:
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
 
-class Packed(IterableDataset[Any]):
-    """A shard for each worker; that of worker 1 may be packed harder."""
-
-    def __init__(self, *, harder: bool) -> None:
-        noise = np.random.default_rng(0).integers(0, 24, 1100 * 1024, dtype=np.uint8).tobytes()
-        easy = (zlib.compress(noise, 1), zlib.decompress)
-        hard = (lzma.compress(noise, preset=1), lzma.decompress)
-        self.shards: list[tuple[bytes, Callable[[bytes], bytes]]] = [easy, hard if harder else easy]
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        worker = get_worker_info()
-        blob, unpack = self.shards[worker.id if worker else 0]
-        for _ in range(BATCHES // 2):
-            yield torch.frombuffer(bytearray(unpack(blob)[:64]), dtype=torch.uint8)
-
-
 def packed(_: Path, *, faulty: bool) -> Training:
-    return train(Packed(harder=faulty), batch_size=1)
+    """A stream of two shards, one for each worker; that of worker 1 may be packed harder."""
+
+    def unpack(index: int) -> torch.Tensor:
+        burn((2.2 if faulty and index % 2 else 0.6) * STEP_MS)
+        return torch.full((8,), index)
+
+    return train(Stream(unpack, BATCHES), batch_size=1)
 
 
 class Catalogue(Samples):
