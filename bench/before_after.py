@@ -129,10 +129,8 @@ def name_of(item: Any) -> str | None:
 def compared(name: str, before: Any, now: Any) -> tuple[int, list[str]]:
     """How many figures both have; and a line for each that differs."""
     if isinstance(before, str) or isinstance(now, str):
-        if isinstance(before, str) and isinstance(now, str):
-            return 0, [] if before == now else [f"{name}: {before!r}, now {now!r}"]
-        which, why = ("before", before) if isinstance(before, str) else ("now", now)
-        return 0, [f"{name}: {which} it is not read: {why}"]
+        shown = (each if isinstance(each, str) else "it is read" for each in (before, now))
+        return 0, [] if before == now else [f"{name}: {', now '.join(shown)}"]
     earlier, later = dict(figures(as_now(before))), dict(figures(now))
     both = [path for path in earlier if path in later]
     lines = [

@@ -188,18 +188,14 @@ def simulated(case: Case, plan: Sequence[tuple[int, int]], runs: int) -> list[Ru
     return made
 
 
-def stalls_of(run: Run) -> int:
-    steps = run.steps
-    waits_ns = steps.wait_ns[(steps.pair != UNKNOWN) & (steps.arm == 0)]
-    return int((waits_ns > STALL * STEP_NS).sum())
-
-
 def examined(name: str, plan: str, runs: int) -> tuple[int, int, float]:
     """How many intervals there are, how many contain the truth, and their median width."""
     case, widths, covered = CASES[name], list[float](), 0
     true = true_speedup(case)
     for run in simulated(case, PLANS[plan], runs):
-        if case.kind == STALLS and stalls_of(run) < FEWEST_STALLS:
+        counted = (run.steps.pair != UNKNOWN) & (run.steps.arm == 0)
+        stalls = int((run.steps.wait_ns[counted] > STALL * STEP_NS).sum())
+        if case.kind == STALLS and stalls < FEWEST_STALLS:
             continue
         speedup = gap(run).steady_speedup
         if speedup is None or speedup.low is None:

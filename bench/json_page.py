@@ -159,8 +159,10 @@ PROBES: dict[str, type] = {
 }
 TABLES = {"epochs": epochs, "outliers": outliers, "step": step_lines}
 """What makes the columns under a key; its docstring tells of them."""
-TEXTS = ("place", "call")
+OF_TEXTS = ("place", "call")
 """Columns of texts; all others are of numbers."""
+TEXTS = {"type": "array", "items": {"type": "string"}}
+NUMBERS = {"type": "array", "items": {"type": ["number", "null"]}}
 NS_A_BATCH = (
     *("real", "ideal", "loader_only", "waiting", "contention", "starts", "lost", "whole"),
     *("real_wait", "real_step", "ideal_wait", "gpu_idle"),
@@ -265,7 +267,9 @@ def whole_schema() -> Schema:
     """That of all commands, under their names, and of all types in what they print."""
     run = example_run()
     types = {
-        key: object_of({name: column_of(name) for name in make(run).names}, make)
+        key: object_of(
+            {name: TEXTS if name in OF_TEXTS else NUMBERS for name in make(run).names}, make
+        )
         for key, make in TABLES.items()
     }
     commands = {
@@ -278,10 +282,6 @@ def whole_schema() -> Schema:
         "anyOf": [referring_to(command) for command in commands],
         "$defs": {**commands, **types},
     }
-
-
-def column_of(name: str) -> Schema:
-    return {"type": "array", "items": {"type": "string" if name in TEXTS else ["number", "null"]}}
 
 
 def in_words(schema: Schema) -> str:  # noqa: PLR0911 - a line for each kind

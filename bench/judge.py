@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[1]
 COMMAND = (sys.executable, "-m", "loadeval")
 ALL_GONE = 0.99
 """What costs more of the time than this is counted as this."""
-ARMS, UNKNOWN = ("real", "ideal"), -1
-"""As a run's steps have them."""
+UNKNOWN = -1
+"""As a run's steps have it."""
 
 
 class JudgeError(Exception):
@@ -224,16 +224,6 @@ def batches_in(log: Path) -> int:
     """How many batches a log has, which may be too long to be read whole."""
     with log.open(encoding="utf-8") as lines:
         return sum(len(json.loads(line)["wait_ns"]) for line in lines if '"type":"block"' in line)
-
-
-def page_faults(log: Path, arm: str) -> float | None:
-    """Minor page faults per counted batch of an arm; None where they were not all counted."""
-    run = read_run(log)
-    pairs = run.steps.pair[run.steps.arm == ARMS.index(arm)]
-    counted = pairs[pairs != UNKNOWN]
-    of_pairs = [each for each in run.windows if each.arm == arm and each.pair in counted]
-    faults = [each.minor_faults for each in of_pairs]
-    return sum(faults) / len(counted) if len(counted) and None not in faults else None
 
 
 def column(log: Path, name: str) -> npt.NDArray[np.float64]:

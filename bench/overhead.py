@@ -54,11 +54,6 @@ def tokens(samples: int, width: int) -> dict[str, torch.Tensor]:
     return {name: torch.zeros(samples, width, dtype=torch.long) for name in names}
 
 
-def logged_to_file(loader: Again) -> LoaderEvaluator:
-    path = Path(tempfile.gettempdir()) / "loadeval-overhead.jsonl"
-    return LoaderEvaluator(loader, log_file=path, overwrite=True)
-
-
 Subject = tuple[Callable[[Any], Iterable[Any]], list[Any], float | None]
 """Something to time, of these batches, and the limit in times the floor that we aim at."""
 
@@ -85,10 +80,11 @@ def subjects() -> dict[str, Subject]:
         "dict of three, any width": [tokens(8, width) for width in range(1, 100)],
         "two structures in turn": [three, TWO],
     }
+    file = {"log_file": Path(tempfile.gettempdir()) / "loadeval-overhead.jsonl", "overwrite": True}
     found: dict[str, Subject] = {
         "bare for": (iter, [TWO], None),
         "floor": (floor, [TWO], None),
-        "log, to a file": (logged_to_file, [TWO], None),
+        "log, to a file": (partial(LoaderEvaluator, **file), [TWO], None),
         'log, annotate="torch"': (partial(LoaderEvaluator, annotate="torch"), [TWO], None),
     }
     for kind, batches in kinds.items():

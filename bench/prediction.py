@@ -26,12 +26,9 @@ from loadeval import Estimate, compare_backends, tune
 ROUNDS = 3
 SETTLING = 34
 """Batches that are not counted: those of the fullest queue, and some, for workers begin slowly."""
-HEADS = (
-    *("workload", "what", "from", "to", "predicted", "measured", "predicted / measured"),
-    "in range",
-)
+HEADS = ("workload", "what", "from", "to", "predicted", "measured", "ratio", "in range")
 TUNE_HEADS = (
-    *("workload", "best of the grid", "tune's choice", "throughput, tune / grid"),
+    *("workload", "best of the grid", "tune's choice", "tune / grid"),
     *("grid took", "tune took", "reached"),
 )
 GRID = [

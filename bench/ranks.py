@@ -30,10 +30,7 @@ EPOCHS = 4
 STRAGGLER_NS = 20 * MS
 SIZES = ((8, 1_000), (64, 10_000), (1_024, 1_000), (1_024, 10_000))
 """Ranks and batches of each; the last one may take 60 s and 2 GiB, and its page 8 MB."""
-HEADS = (
-    *("ranks", "batches each", "logs", "compare", "report", "CPU time at most"),
-    *("memory at most", "page"),
-)
+HEADS = ("ranks", "batches each", "logs", "compare", "report", "CPU time", "memory at most", "page")
 
 
 def lines_of(rank: int, ranks: int, batches: int) -> Iterator[dict[str, Any]]:

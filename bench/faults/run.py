@@ -61,10 +61,9 @@ def paces_s(program: Program, variant: str) -> tuple[float, float]:
 
 
 def diagnosed(program: Program, variant: str) -> Said:
-    stages = None if program.looks_inside else False
     with TemporaryDirectory() as folder:
         training = program.training(variant, Path(folder))
-        return compared(training.logged(Path(folder) / "run.jsonl", seed=0, stages=stages))
+        return compared(training.logged(Path(folder) / "run.jsonl", seed=0))
 
 
 def evaluate(name: str, silent: dict[str, bool], blamed: list[str]) -> bool:

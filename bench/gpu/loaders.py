@@ -42,9 +42,6 @@ class OnDevice:
         self.batches, self.work, self.beside = batches, Products(ms), beside
         self.buffer = torch.empty(2**20, device="cuda")
 
-    def __len__(self) -> int:
-        return self.batches
-
     def __iter__(self) -> Iterator[torch.Tensor]:
         consumers = torch.cuda.current_stream()
         stream: Any = torch.cuda.Stream() if self.beside else consumers  # type: ignore[no-untyped-call]  # torch's
@@ -63,9 +60,6 @@ class Prefetcher:
     def __init__(self, batches: int, wait_ms: float, elements: int) -> None:
         self.batches, self.wait_ms = batches, wait_ms
         self.pinned = [torch.full((elements,), float(at)).pin_memory() for at in range(8)]
-
-    def __len__(self) -> int:
-        return self.batches
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         beside: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's

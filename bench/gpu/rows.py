@@ -24,7 +24,7 @@ from bench.tables import in_words
 from bench.zoo import device
 from bench.zoo.costs import Burn
 from bench.zoo.device import Products, device_ms, host_s
-from bench.zoo.programs import Again, Samples
+from bench.zoo.programs import Again, Samples, Training
 from bench.zoo.workloads import make_photographs
 from loadeval import Backend, LoaderEvaluator, compare_backends
 
@@ -75,14 +75,12 @@ def named(case: str, log: Path, *rules: str, wanted: bool) -> Result:
     return Result(case, expected if wanted else f"not {expected}", words, held=held)
 
 
-def logged(folder: Path, loader: Any, step: Step, **options: Any) -> Path:
-    log = folder / "run.jsonl"
-    ours: dict[str, Any] = {"log_file": log, "overwrite": True, "probes": (), **options}
-    with LoaderEvaluator(loader, **ours) as evaluator:
-        for batch in evaluator:
-            step(batch)
-        torch.cuda.synchronize()
-    return log
+def logged(
+    folder: Path, loader: Any, step: Step, mode: str = "log", epochs: int = 1, **options: Any
+) -> Path:
+    options = {"overwrite": True, "probes": (), **options}
+    training = Training(loader, step, epochs, close=torch.cuda.synchronize)
+    return training.logged(folder / "run.jsonl", mode, **options)
 
 
 def epoch(loader: Iterable[Any], step: Step) -> None:
@@ -132,12 +130,7 @@ def beside_plain_loops(
         real_s.append(host_s(partial(epoch, loader, step)))
 
     plain()
-    options: dict[str, Any] = {"mode": "alternate", "probes": ("gpu",)}
-    log = folder / "alternate.jsonl"
-    with LoaderEvaluator(loader, log_file=log, **options) as evaluator:
-        for _ in range(3):
-            epoch(evaluator, step)
-        torch.cuda.synchronize()
+    log = logged(folder, loader, step, "alternate", epochs=3, probes=("gpu",))
     plain()
     said = compared(log)
     ratios = [real / ideal for real, ideal in zip(real_s, ideal_s, strict=True)]
@@ -296,7 +289,7 @@ def tiny_kernels(folder: Path) -> Iterator[Result]:
             burn = Burn(15.0 if workers else 0.0)
             samples = Samples(lambda number, burn=burn: burn(number) or torch.tensor([number]), 400)
             loader = DataLoader(samples, batch_size=None, num_workers=workers)
-            log = logged(folder, loader, step, mode="alternate", probes=("host",))
+            log = logged(folder, loader, step, "alternate", probes=("host",))
         finally:
             os.sched_setaffinity(0, usable)
         case = f"{workers} busy workers on {len(cpus)} CPUs"
@@ -407,8 +400,7 @@ def readings_while(folder: Path, work: Callable[[], object], seconds: float) -> 
         work()
         torch.cuda.synchronize()
 
-    options: dict[str, Any] = {"probes": ("gpu",), "probe_interval_s": 0.2}
-    log = logged(folder, batches(), step, **options)
+    log = logged(folder, batches(), step, probes=("gpu",), probe_interval_s=0.2)
     return {
         name: real
         for (subject, name), (real, _) in compared(log).readings.items()

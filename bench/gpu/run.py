@@ -1,7 +1,5 @@
 """Measure what loadeval says on a GPU, each row in a process of its own, and write docs/gpu.md.
 
-    python -m bench.gpu.run [--results FILE] [--minutes 9] [ROW...]
-
 Results are written as they come, so a run that is stopped keeps what it has; a row that crashes or
 takes too long does not end the others. Without a GPU every row is skipped, and the page stays as
 it is. Exits with 1 where something did not hold.
@@ -72,36 +70,27 @@ def run(row: Row, limit_s: float, path: Path) -> None:
     command = [sys.executable, "-u", "-m", "bench.gpu.run", "--results", str(path.resolve())]
     command += ["--inside", str(row.number)]
     with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as child:
-        problem = ""
-        try:
+        problem = f"stopped after {limit_s:.0f} s"
+        with suppress(subprocess.TimeoutExpired):
             code = child.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            problem = f"stopped after {limit_s:.0f} s"
-        else:
-            if code < 0:
-                problem = f"ended by {signal.Signals(-code).name}"
-        finally:
-            with suppress(ProcessLookupError):  # whatever the row has started
-                os.killpg(child.pid, signal.SIGKILL)
+            problem = f"ended by {signal.Signals(-code).name}" if code < 0 else ""
+        with suppress(ProcessLookupError):  # whatever the row has started
+            os.killpg(child.pid, signal.SIGKILL)
     if problem:
         note(Result("the row", "its end", problem, False, row.number), path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the rows; 1 where something did not hold."""
-    parser = parser_of(__doc__)
+    known = {str(row.number): row for row in ROWS}
+    parser = parser_of(__doc__, known)
     parser.add_argument("--results", type=Path, help="append measurements to this file")
     parser.add_argument("--minutes", type=float, default=9.0, help="begin no row after that")
-    parser.add_argument("--inside", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("rows", nargs="*", type=int, metavar="ROW", help="by default all")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    known = {row.number: row for row in ROWS}
-    if not known.keys() >= set(options.rows):
-        parser.error(f"expected rows among {min(known)} to {max(known)}")
     if options.inside is not None:
         measure(known[options.inside], options.results)
         return 0
-    chosen = [known[number] for number in options.rows or known]
+    chosen = [known[number] for number in options.only or known]
     began_s = time.monotonic()
     with TemporaryDirectory() as folder:
         path = options.results or Path(folder) / "results.jsonl"

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,12 +132,10 @@ def run(planted: str) -> Ended:
 def main() -> int:
     parser = parser_of(__doc__, (*SAID, *ENDED, *HEALTHY))
     parser.add_argument("--times", type=int, default=20, metavar="N")
-    parser.add_argument("--at-once", type=int, default=1, metavar="N")
     options = parser.parse_args()
     missed = 0
     for planted in options.only or (*SAID, *ENDED, *HEALTHY):
-        with ThreadPoolExecutor(options.at_once) as threads:
-            ends = list(threads.map(run, [planted] * options.times))
+        ends = [run(planted) for _ in range(options.times)]
         right = [end for end in ends if end.is_as(planted)]
         what = "not called a hang" if planted in HEALTHY else "named"
         longest_s = max(end.took_s for end in ends)

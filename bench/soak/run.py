@@ -1,16 +1,13 @@
 """Trains for an hour with everything on, and objects to what grows.
 
-A loader in the training process and one with two workers in mode log, and one with two workers in
-mode alternate, each with a log, stages, system metrics and ranges for a profiler; and one with two
-workers without loadeval, whose memory shows what PyTorch and the allocator do. Each takes its share
-of the time, in which the loop sleeps where it is faster, and longer where it is slower. At so many
-moments the memory, file descriptors, threads and child processes are counted, and the CPU time for
-each batch since the last one. Prints a table; exit status 1 where one of them grew.
+Loaders with and without workers in modes log and alternate, each with a log, stages, system metrics
+and ranges for a profiler, and one without loadeval, whose memory shows what PyTorch and the
+allocator do. Memory, file descriptors, threads and child processes are counted again and again, and
+the CPU time for each batch. Prints a table; exit status 1 where one of them grew.
 
 Memory is told twice: what the process has of the system (RSS), which creeps up while allocators
 find no room among what is in use, and what is in use of the C heap, once the log is written and
-garbage is collected, and with it Python's free lists are empty. A leak shows in the second, however
-small it is.
+garbage is collected. A leak shows in the second, however small it is.
 """
 
 import ctypes
@@ -104,11 +101,9 @@ def heap_mb() -> float:
 
 
 def fill_cache_of_numpy() -> None:
-    """Let NumPy keep all the memory that it ever will.
+    """Of freed arrays of each size up to a kilobyte NumPy keeps seven blocks to use again.
 
-    Of freed arrays of each size up to a kilobyte it keeps seven blocks to use again, which are in
-    use for the C heap: 3.6 MB in the end (NBUCKETS and NCACHE in its multiarray/alloc.c). Until
-    then that looks like a leak.
+    They are in use for the C heap, and look like a leak until all are kept, at 3.6 MB.
     """
     for size in range(1025):
         arrays = [np.empty(size, np.uint8) for _ in range(8)]
@@ -155,9 +150,8 @@ def soaked(phase: Phase, seconds: float, folder: Path) -> tuple[Readings, int]:
 def growth_mb(values: npt.NDArray[np.float64]) -> tuple[float, float, float]:
     """By how much a memory grew over the phase, if it did so all the time, with its interval.
 
-    Readings that follow each other are alike, as memory goes in steps. So the interval is Student's
-    t over the differences between the means of GROUPS of readings: these are as good as independent
-    whether memory is steady, goes up and down in steps, or grows.
+    Readings that follow each other are alike. So the interval is Student's t over the differences
+    between the means of GROUPS of readings, which are as good as independent.
     """
     grew = np.diff([group.mean() for group in np.array_split(values[SETTLED:], GROUPS)])
     mean, half = grew.mean(), T_975 * grew.std(ddof=1) / np.sqrt(len(grew))

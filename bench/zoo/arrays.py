@@ -103,11 +103,6 @@ PROGRAMS = {
     "rows of a DataFrame": Program("data format", "to_numpy", table),
     "a row group of Parquet for each row": Program("data format", "row group", row_groups),
     "NumPy arrays through the pipe": Program(
-        "transfer",
-        "",
-        volumes,
-        {"values": LARGE},
-        {"values": 512},
-        fixed={"values": LARGE, "collate": as_tensors},
+        "transfer", "", volumes, {"values": LARGE}, {"values": 512}, {"collate": as_tensors}
     ),
 }

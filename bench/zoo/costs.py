@@ -160,25 +160,13 @@ class Products:
     """
 
     def __init__(self, ms: float, side: int = 64) -> None:
-        self.matrix = torch.full((side, side), 1 / side)
-        self.product = torch.empty(side, side)
-        self.rounds = round(ms * slowness() * products_per_ms(side))
+        self.matrix, self.product = torch.full((side, side), 1 / side), torch.empty(side, side)
+        self.rounds = 300 * 64**2 // side**2  # until their time is known
+        self.rounds = round(self.rounds * ms * slowness() / least_ms(lambda: self(None)))
 
     def __call__(self, _batch: Any) -> None:
         for _ in range(self.rounds):
             torch.mm(self.matrix, self.matrix, out=self.product)
-
-
-@cache
-def products_per_ms(side: int) -> float:
-    matrix, product = torch.full((side, side), 1 / side), torch.empty(side, side)
-    rounds = 300 * 64**2 // side**2
-
-    def multiply() -> None:
-        for _ in range(rounds):
-            torch.mm(matrix, matrix, out=product)
-
-    return rounds / least_ms(multiply)
 
 
 class Pause:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -134,14 +135,10 @@ def forked_loop() -> None:
     train(loader(Numbers(store.get)))
 
 
-def stop() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
 def full_pipe() -> None:
-    """Workers report each sample to a process that was stopped, through a pipe that fills up."""
+    """Workers report each sample to a process that reads none, through a pipe that fills up."""
     receiving, sending = os.pipe()
-    FORK.Process(target=stop, daemon=True).start()  # it has the pipe's other end open too
+    FORK.Process(target=signal.pause, daemon=True).start()  # it has the pipe's other end open too
     os.close(receiving)
     train(loader(Numbers(lambda _: os.write(sending, REPORT))))
 
@@ -198,18 +195,13 @@ def rank_without_batches() -> None:
     uneven_ranks(lambda: time.sleep(1000))
 
 
-def end_by(number: signal.Signals) -> None:
-    train(loader(Numbers(at(STUCK, lambda: os.kill(os.getpid(), number)))))
+def ended_worker(by: signal.Signals) -> None:
+    """A worker is killed, as by the kernel where memory runs out, or dies in compiled code."""
+    train(loader(Numbers(at(STUCK, lambda: os.kill(os.getpid(), by)))))
 
 
-def killed_worker() -> None:
-    """A worker is killed, as by the kernel where memory runs out."""
-    end_by(signal.SIGKILL)
-
-
-def crashed_worker() -> None:
-    """A worker dies of a fault in compiled code."""
-    end_by(signal.SIGSEGV)
+killed_worker = partial(ended_worker, signal.SIGKILL)
+crashed_worker = partial(ended_worker, signal.SIGSEGV)
 
 
 def many_descriptors() -> None:

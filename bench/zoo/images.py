@@ -114,6 +114,6 @@ PROGRAMS = {
         from_files,
         {"side": 640},
         {"side": 64},
-        fixed={"side": 640, "reduced": True},
+        {"reduced": True},
     ),
 }

@@ -64,10 +64,6 @@ def recordings(
     return train(Samples(read_recording, count), batch_size=1, **options)
 
 
-def alike(_index: int) -> float:
-    return 0.2
-
-
 # One of each ten, so that a deep queue hides them all.
 JITTER = [
     place == slow
@@ -140,26 +136,6 @@ def shuffled(_: Path, *, faulty: bool) -> Training:
     return train(ShuffleBuffer(1000 if faulty else 4), batch_size=40, epochs=5)
 
 
-class Keys(Samples):
-    """Has a list of its keys, which each worker makes before its first sample."""
-
-    def __init__(self, keys: int) -> None:
-        self.keys, self.count = keys, 40 * SIZE
-        self.listed: list[bytes] | None = None
-
-    def list_keys(self) -> list[bytes]:
-        return [b"%08d" % number for number in range(self.keys)]
-
-    def read(self, index: int) -> int:
-        if self.listed is None:
-            self.listed = self.list_keys()
-        return int(self.listed[index % self.keys])
-
-
-def with_keys(_: Path, **options: Any) -> Training:
-    return train(Keys(1_000_000), epochs=6, **options)
-
-
 class Prepared(IterableDataset[int]):
     """A thread prepares what is served; it may go on after the last sample, for those before."""
 
@@ -184,55 +160,40 @@ def prepared(_: Path, *, faulty: bool) -> Training:
     return train(Prepared(goes_on=faulty), epochs=6, step_ms=4)
 
 
-def permuted(samples: int, *, replacement: bool = False) -> Sampler[int]:
-    return RandomSampler(range(samples), replacement, num_samples=50 * SIZE)
+def of_many(_: Path, *, faulty: bool) -> Training:
+    """Each epoch takes 1,000 of four million samples, of a permutation of them or anew."""
+    samples = Samples(int, 4_000_000)
+    sampler = RandomSampler(samples, replacement=not faulty, num_samples=50 * SIZE)
+    return train(samples, sampler=sampler, epochs=6)
 
 
-def of_many(_: Path, sampler: Callable[[int], Sampler[int]]) -> Training:
-    """Each epoch takes 1,000 of four million samples."""
-    return train(Samples(int, 4_000_000), sampler=sampler(4_000_000), epochs=6)
-
-
+by_one = partial(recordings, workers=1, prefetch_factor=1)
+by_two = partial(recordings, workers=2, prefetch_factor=1)
+ALIKE = {"steps": lambda _: 0.2}
 PROGRAMS = {
     "weighted draws one by one": Program("slow sampler", "HardExamples", hard_examples),
     "one long recording in 75": Program(
-        "head-of-line blocking",
-        "in_order",
-        partial(recordings, workers=2, prefetch_factor=1),
-        ONE_LONG,
-        {"steps": alike},
-        fixed={**ONE_LONG, "in_order": False},
+        "head-of-line blocking", "in_order", by_two, ONE_LONG, ALIKE, {"in_order": False}
     ),
     "jitter, and a queue of one batch": Program(
         "shallow queue",
         "prefetch_factor",
-        partial(recordings, workers=1, prefetch_factor=1),
+        by_one,
         {"steps": jitter},
-        {"steps": alike},
-        fixed={"steps": jitter, "prefetch_factor": 16},
+        ALIKE,
+        {"prefetch_factor": 16},
     ),
     "four huge documents in regular places": Program("slow samples", "3456", documents),
     "shards decompressed when they are opened": Program(
-        "stalls", "open_shard", opened, fixed={"faulty": True, "prefetch_factor": 24}
+        "stalls", "open_shard", opened, fixed={"prefetch_factor": 24}
     ),
     "a shuffle buffer as large as an epoch": Program(
         "workers' first batch", "ShuffleBuffer", shuffled, cpus=3
-    ),
-    "keys listed by each new worker": Program(
-        "workers' first batch",
-        "list_keys",
-        with_keys,
-        {"persistent_workers": False},
-        {"persistent_workers": True},
     ),
     "a thread that goes on after the last sample": Program(
         "epoch ends", "Prepared.__iter__", prepared
     ),
     "a permutation of four million samples for a thousand": Program(
-        "sampler start",
-        "RandomSampler",
-        of_many,
-        {"sampler": permuted},
-        {"sampler": partial(permuted, replacement=True)},
+        "sampler start", "RandomSampler", of_many
     ),
 }

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from bench.zoo.costs import MS, Alone, Pause, Sleep
-from bench.zoo.programs import Samples, Training, nothing, of_this_worker
+from bench.zoo.programs import Samples, Stream, Training, nothing
 
 Times = Callable[[int], float] | float
 
@@ -88,14 +88,6 @@ def generated() -> Training:
     return Training(batches, Pause(10))
 
 
-class Shuffling(IterableDataset[int]):
-    """Numbers, of which each epoch first reads a hundred, at 3 ms each."""
-
-    def __iter__(self) -> Iterator[int]:
-        time.sleep(100 * 3 * MS)
-        yield from range(10)
-
-
 def beside_a_stranger() -> Training:
     """A process computes all the time that nobody here has started."""
     command = '"$0" -c "while True: pass" > /dev/null 2>&1 & echo $!'
@@ -131,19 +123,15 @@ def keeping_samples(batches: int) -> Training:
     return Training(DataLoader(Samples(read, batches), num_workers=1), nothing)
 
 
-class Lines(IterableDataset[int]):
-    """The lines of some files, of which each worker reads its own, or all."""
+class Undivided(Stream):
+    """Each worker reads all."""
 
-    def __init__(self, *, divided: bool) -> None:
-        self.divided = divided
-
-    def __iter__(self) -> Iterator[int]:
-        lines = range(400)
-        yield from lines[of_this_worker(len(lines)).start :: 2] if self.divided else lines
+    def __iter__(self) -> Iterator[Any]:
+        yield from map(self.read, range(self.count))
 
 
-def read_by_workers(*, divided: bool) -> Training:
-    return Training(DataLoader(Lines(divided=divided), batch_size=4, num_workers=2), Pause(4))
+def read_by_workers(kind: type[Stream]) -> Training:
+    return Training(DataLoader(kind(int, 400), batch_size=4, num_workers=2), Pause(4))
 
 
 def keeping_batches(batches: int, *, keeps: bool = True) -> Training:
@@ -244,8 +232,8 @@ SEEN = {
     ),
     "a stream that every worker serves whole": Seen(
         "samples served twice",
-        lambda: read_by_workers(divided=False),
-        healthy=lambda: read_by_workers(divided=True),
+        lambda: read_by_workers(Undivided),
+        healthy=lambda: read_by_workers(Stream),
         looks=True,
     ),
     "one worker more than CPUs": Seen(

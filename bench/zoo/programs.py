@@ -67,12 +67,12 @@ class Program:
     """A training with a fault in its loading, and the same without it.
 
     `make(folder, **arguments)` makes a training, which keeps its files in `folder`: with the
-    arguments `faulty`; `healthy`, in which loading does not limit training; or `fixed`, which
-    follow the advice literally where that is something else. Followed is the first piece of advice,
-    or the one that has the words `follows`. `cause` is the rule that should find the fault, and
-    `named` a text that it must say. The healthy one needs so many `cpus`: one for each worker that
-    computes, and one for training. With fewer than `fault_cpus` the fault costs next to nothing.
-    Where not `looks_inside`, it is diagnosed without a look into its loader.
+    arguments `faulty`; `healthy`, in which loading does not limit training; or those with what is
+    `fixed`, which follow the advice literally where that is something else. Followed is the first
+    piece of advice, or the one that has the words `follows`. `cause` is the rule that should find
+    the fault, and `named` a text that it must say. The healthy one needs so many `cpus`: one for
+    each worker that computes, and one for training. With fewer than `fault_cpus` the fault costs
+    next to nothing.
     """
 
     cause: str
@@ -84,10 +84,10 @@ class Program:
     follows: str = ""
     cpus: int = 1
     fault_cpus: int = 1
-    looks_inside: bool = True
 
     def training(self, variant: str, folder: Path) -> Training:
-        return self.make(folder, **getattr(self, variant))
+        fixed = {**self.faulty, **(self.fixed or {})}
+        return self.make(folder, **(fixed if variant == "fixed" else getattr(self, variant)))
 
 
 class Samples(Dataset[Any]):

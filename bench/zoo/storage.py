@@ -62,15 +62,11 @@ class Members(Stream):
     def __init__(self, path: Path, *, after: bool) -> None:
         self.path, self.after = path, after
 
-    def members(self) -> Iterator[Any]:
-        archive = tarfile.open(self.path)  # noqa: SIM115 - its members are read until the end
-        for file in map(archive.extractfile, archive):
-            yield file if self.after or file is None else io.BytesIO(file.read())
-
     def __iter__(self) -> Iterator[torch.Tensor]:
         draw, buffer = np.random.default_rng(0), list[Any]()
-        for file in self.members():
-            buffer.append(file)
+        archive = tarfile.open(self.path)  # noqa: SIM115 - its members are read until the end
+        for file in map(archive.extractfile, archive):
+            buffer.append(file if self.after or file is None else io.BytesIO(file.read()))
             if len(buffer) == IN_BUFFER:
                 yield self.decode(buffer.pop(int(draw.integers(IN_BUFFER))))
         draw.shuffle(buffer)
@@ -252,6 +248,8 @@ def pictures(_: Path, *, faulty: bool) -> Training:
     return train(Samples(read, 5 * BATCHES), batch_size=5, close=close)
 
 
+by_six = partial(downloaded, latency_ms=8, batch_size=MANY)
+in_pieces = partial(downloaded, piece_ms=1.25, piece=bytes(50_000))
 PROGRAMS = {
     "a Manager for all workers": Program("one process serves all", "share_memory_", pictures),
     "a lock of a file": Program("lock", "flock", locked, cpus=4),
@@ -261,33 +259,16 @@ PROGRAMS = {
         "data format", "from its start", shuffled_members
     ),
     "downloads that take 10 ms": Program(
-        "storage latency",
-        "num_workers",
-        downloaded,
-        {"latency_ms": 10},
-        {},
-        fixed={"latency_ms": 10, "workers": 6},
+        "storage latency", "num_workers", downloaded, {"latency_ms": 10}, {}, {"workers": 6}
     ),
     "downloads one at a time": Program(
-        "storage latency",
-        "__getitems__",
-        partial(downloaded, latency_ms=8, batch_size=MANY),
-        {},
-        {"dataset": DownloadsAtOnce},
+        "storage latency", "__getitems__", by_six, {}, {"dataset": DownloadsAtOnce}
     ),
     "large downloads over a slow link": Program(
-        "storage latency",
-        "bandwidth",
-        partial(downloaded, piece_ms=1.25, piece=bytes(50_000)),
-        {"pieces": 8},
-        {},
+        "storage latency", "bandwidth", in_pieces, {"pieces": 8}, {}
     ),
     "one shard for four workers": Program(
-        "few shards",
-        "the dataset has 1 shard",
-        in_shards,
-        {"lengths": (160,)},
-        {"lengths": (40,) * 4},
+        "few shards", "dataset has 1 shard", in_shards, {"lengths": (160,)}, {"lengths": (40,) * 4}
     ),
     "one large shard among small ones": Program(
         "uneven shards", "equal", in_shards, {"lengths": (140, 40, 40, 40)}, {"lengths": (65,) * 4}

@@ -71,7 +71,7 @@ class MadeByAll(Stream):
         yield from islice(map(self.read, range(self.count)), own.start, None, own.step)
 
 
-def fetched(_: Path, kind: Any, steps: float) -> Training:
+def fetched(_: Path, kind: Any = Stream, steps: float = 3.0) -> Training:
     """A stream of samples that are each waited for, as long as so many steps."""
 
     def read(index: int) -> torch.Tensor:
@@ -81,7 +81,7 @@ def fetched(_: Path, kind: Any, steps: float) -> Training:
     return train(kind(read, BATCHES), batch_size=1)
 
 
-def spectrograms(_: Path, times: int, **options: Any) -> Training:
+def spectrograms(_: Path, times: int = 60, threads: int = 0) -> Training:
     """Products that torch computes with as many threads as it may use."""
     matrix = torch.full((SIDE, SIDE), 1 / SIDE)
 
@@ -91,11 +91,11 @@ def spectrograms(_: Path, times: int, **options: Any) -> Training:
             product = torch.tanh(torch.mm(product, matrix))
         return product[index % SIDE][:64].clone()
 
-    return train(Samples(read, BATCHES), batch_size=1, **options)
+    def limit(_worker: int) -> None:
+        torch.set_num_threads(threads)
 
-
-def with_all_threads(_worker: int) -> None:
-    torch.set_num_threads(4)
+    samples = Samples(read, BATCHES)
+    return train(samples, batch_size=1, worker_init_fn=limit if threads else None)
 
 
 def compute() -> None:
@@ -148,7 +148,7 @@ class Catalogue(Samples):
         return self.files[index][1]
 
 
-def catalogue(_: Path, files: int, *, persistent_workers: bool) -> Training:
+def catalogue(_: Path, files: int, *, persistent_workers: bool = False) -> Training:
     options = {"multiprocessing_context": "spawn", "persistent_workers": persistent_workers}
     return train(Catalogue(files), batch_size=1, workers=1, epochs=2, **options)
 
@@ -183,6 +183,8 @@ def texts(_: Path, *, faulty: bool) -> Training:
     return train(samples, step_ms=3.4, workers=1, **options)
 
 
+STAY = {"persistent_workers": True}
+heavy = partial(augmented, steps=1.6)
 PROGRAMS = {
     "no workers": Program(
         "zero workers", "num_workers", partial(augmented, steps=0.75), {"workers": 0}, {}
@@ -191,42 +193,37 @@ PROGRAMS = {
         "samples thrown away",
         "divide",
         fetched,
-        {"kind": MadeByAll, "steps": 3.0},
-        {"kind": Stream, "steps": 1.5},
-        fixed={"kind": Stream, "steps": 3.0},
+        {"kind": MadeByAll},
+        {"steps": 1.5},
+        {"kind": Stream},
     ),
     "one worker for the work of two": Program(
-        "waiting",
-        "num_workers",
-        partial(augmented, steps=1.6),
-        {"workers": 1},
-        {"workers": 3},
-        cpus=4,
+        "waiting", "num_workers", heavy, {"workers": 1}, {"workers": 3}, cpus=4
     ),
     "four threads in each worker": Program(
         "oversubscription",
         "set_num_threads",
         spectrograms,
-        {"times": 60, "worker_init_fn": with_all_threads},
+        {"threads": 4},
         {"times": 40},
-        fixed={"times": 60},
+        {"threads": 1},
     ),
     "six workers for each CPU": Program(
         "oversubscription",
         "num_workers",
-        augmented,
-        {"steps": 0.9 * CPUS, "workers": 6 * CPUS},
+        partial(augmented, steps=0.9 * CPUS),
+        {"workers": 6 * CPUS},
         {"steps": 0.35 * CPUS, "workers": CPUS - 1},
-        fixed={"steps": 0.9 * CPUS, "workers": CPUS},
+        {"workers": CPUS},
     ),
     "other programs on all CPUs": Program("oversubscription", "", beside_others),
     "all workers bound to one CPU": Program(
         "confined workers",
         "worker_init_fn",
-        partial(augmented, steps=1.6),
+        heavy,
         {"worker_init_fn": all_on_one_cpu},
         {},
-        fixed={"worker_init_fn": bound_and_freed},
+        {"worker_init_fn": bound_and_freed},
         cpus=4,
         fault_cpus=2,
     ),
@@ -235,15 +232,12 @@ PROGRAMS = {
         "worker start",
         "persistent_workers",
         catalogue,
-        {"files": 200_000, "persistent_workers": False},
-        {"files": 300, "persistent_workers": True},
-        fixed={"files": 200_000, "persistent_workers": True},
+        {"files": 200_000},
+        {"files": 9, **STAY},
+        STAY,
     ),
     "a vocabulary loaded by each worker": Program(
         "worker start", "load_vocabulary", with_vocabulary
-    ),
-    "a vocabulary, in workers that nobody looks into": Program(
-        "epoch boundaries", "persistent_workers", with_vocabulary, looks_inside=False
     ),
     "an iterator for each batch": Program(
         "loader re-created", "iter", partial(augmented, steps=0.5, workers=1), {"fresh": 75}, {}

@@ -88,10 +88,6 @@ class Workload:
         self.step(0)
 
 
-def samples(read: Callable[[int], Any]) -> Callable[[int], Samples]:
-    return partial(Samples, read)
-
-
 def costing(cost: Cost) -> Callable[[int], Samples]:
     return lambda size: Transformed(size, numbered, cost)
 
@@ -126,8 +122,8 @@ def array(index: int) -> Any:
 def workloads(folder: Path) -> list[Workload]:
     jpegs = make_photographs(folder / "photographs", FILES)
     files = write_random(folder / "files", FILES)
-    photographs = samples(partial(photograph, jpegs))
-    python = samples(partial(in_python, 64))
+    photographs = partial(Samples, partial(photograph, jpegs))
+    python = partial(Samples, partial(in_python, 64))
     one = Matmul(256, 1)
     matmul = Matmul(256, round(25 / least_ms(lambda: one(0))))
     alone = Alone(get_context("fork").Lock(), Burn(1))
@@ -138,19 +134,19 @@ def workloads(folder: Path) -> list[Workload]:
     fewer = {"epoch": 160, "counted": 80, "settings": FEWER_SETTINGS}
     slow_sample = costing(Both(Burn(2), Burn(28), every=50))
     latency = costing(Both(Burn(0.5), Sleep(20), every=5))
-    small = samples(partial(in_python, 8))
+    small = partial(Samples, partial(in_python, 8))
     lock = costing(Both(Burn(2), alone))
     odd = costing(uneven(4, shape=0.5))
     spawn = {"context": "spawn", "settings": QUICK_SETTINGS}
     return [
         Workload("jpeg", "JPEGs, augmented", photographs, 6, Burn(4)),
         Workload("python", "augmented in Python", python, 12, Sleep(3)),
-        Workload("disk", "files, not cached", samples(dropped), 8, Sleep(3), workers=2),
+        Workload("disk", "files, not cached", partial(Samples, dropped), 8, Sleep(3), workers=2),
         Workload("latency", "1 sample in 5 waits 20 ms", latency, 4, Sleep(4)),
         Workload("step", "25 ms of matrices", photographs, 20, matmul, **fewer),
         Workload("head of line", "1 sample in 50 takes 15x", slow_sample, 4, Sleep(3), workers=2),
         Workload("small", "batches of 2 ms", small, 80, Burn(0.3), epoch=1000, counted=800),
-        Workload("numpy", "6 MB through a pipe", samples(array), 8, Sleep(3), 2, np.stack),
+        Workload("numpy", "6 MB through a pipe", partial(Samples, array), 8, Sleep(3), 2, np.stack),
         Workload("uneven", "samples differ by 140%", odd, 2, Sleep(2), epoch=600, counted=500),
         Workload("lock", "a third of the time alone", lock, 4, Sleep(2), workers=2),
         Workload("spawn", "spawned workers", python, 12, Sleep(3), **spawn),
