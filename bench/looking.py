@@ -5,7 +5,6 @@ and training process together, as the median of the differences of neighbours. O
 the CPU time of the readings themselves: a training loses no more of one that is free.
 """
 
-import os
 import random
 import resource
 import statistics
@@ -21,10 +20,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from bench.tables import show
-from bench.zoo.costs import Pause
 from bench.zoo.images import Compose
-from bench.zoo.outside import sleeping
-from bench.zoo.programs import Samples, Training
+from bench.zoo.programs import Samples
 from loadeval import LoaderEvaluator
 from loadeval.probes.host import HostProbe  # no public name reads once
 
@@ -107,16 +104,10 @@ def host() -> list[tuple[str, str, str]]:
     return [("host", f"{share:.2%} of a CPU", "1%")]
 
 
-def training() -> None:
-    print("training", flush=True)
-    loader = DataLoader(sleeping(10**9, 8), batch_size=None, num_workers=os.cpu_count() or 1)
-    Training(loader, Pause(4)).run()
-
-
 def attach() -> list[tuple[str, str, str]]:
     """`loadeval attach` to a training that goes on, its start apart, which is mostly imports."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    command = [sys.executable, "-m", "bench.looking", "training"]
+    command = [sys.executable, "-m", "bench.zoo.whole", "endless"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as trained:
         trained.stdout.readline()
         time.sleep(5)
@@ -133,10 +124,7 @@ def attach() -> list[tuple[str, str, str]]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["training"]:
-        training()
-        sys.exit()
     torch.set_num_threads(1)
     parts = {"inside": inside, "host": host, "attach": attach}
-    rows = [row for name in sys.argv[1:] or parts for row in parts[name]()]
+    rows = (row for name in sys.argv[1:] or parts for row in parts[name]())
     show(("looking", "takes", "aimed at"), rows)

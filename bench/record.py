@@ -182,14 +182,6 @@ def record(name: str) -> None:
             keep(name, sorted(Path(place).glob("*.jsonl")))
 
 
-def recorded() -> set[str]:
-    """The names of all recordings that there are."""
-    return {
-        path.relative_to(FOLDER).parts[0].removesuffix(".jsonl.gz")
-        for path in FOLDER.rglob("*.jsonl.gz")
-    }
-
-
 def keep(name: str, logs: list[Path]) -> None:
     """Pack logs into tests/recorded: a single one by itself, several in a folder."""
     for log in logs:
@@ -208,7 +200,7 @@ def write_table() -> None:
     programs = {name: program for name, (program, _) in rows_of(text).items()}
     programs |= {name: program for name, (program, _) in RECORDINGS.items()}
     rows = []
-    for name in sorted(recorded()):
+    for name in sorted(programs):
         with TemporaryDirectory() as folder:
             rows.append(f"| `{name}` | {programs[name]} | {found_in(name, Path(folder))} |\n")
     head, line, rest = text.partition("|---|---|---|\n")

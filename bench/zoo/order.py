@@ -125,7 +125,7 @@ class ShuffleBuffer(Stream):
     def __iter__(self) -> Iterator[Any]:
         draw, buffer = np.random.default_rng(0), list[Any]()
         for index in range(1000):
-            burn(0.6)
+            burn(0.25)
             buffer.append(index)
             if len(buffer) > self.size:
                 yield buffer.pop(int(draw.integers(self.size)))

@@ -1,6 +1,7 @@
 """Whole programs, for a command to start: python -m bench.zoo.whole NAME [ARGUMENT]."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from bench.zoo.costs import MS, Pause
 from bench.zoo.outside import sleeping
-from bench.zoo.programs import Samples, nothing
+from bench.zoo.programs import Samples, Training, nothing
 
 
 def train(
@@ -64,6 +65,12 @@ def validating(how: str) -> None:
         with torch.no_grad():
             for _ in validation:
                 pass
+
+
+def endless() -> None:
+    print("training", flush=True)
+    loader = DataLoader(sleeping(10**9, 8), batch_size=None, num_workers=os.cpu_count() or 1)
+    Training(loader, Pause(4)).run()
 
 
 def smooth(cpu_s: float, number: int) -> torch.Tensor:

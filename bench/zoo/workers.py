@@ -131,7 +131,7 @@ def packed(_: Path, *, faulty: bool) -> Training:
     """A stream of two shards, one for each worker; that of worker 1 may be packed harder."""
 
     def unpack(index: int) -> torch.Tensor:
-        burn((2.2 if faulty and index % 2 else 0.6) * STEP_MS)
+        burn((4.0 if faulty and index % 2 else 0.6) * STEP_MS)
         return torch.full((8,), index)
 
     return train(Stream(unpack, BATCHES), batch_size=1)
