@@ -3,6 +3,7 @@
 import argparse
 import statistics
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from loadeval import Estimate
 
@@ -13,8 +14,8 @@ def parser_of(what: str | None, names: Iterable[str] = ()) -> argparse.ArgumentP
         description=what, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     if choices := list(names):
-        add = parser.add_argument
-        add("--only", action="append", choices=choices, metavar="NAME", help="may be given again")
+        how: dict[str, Any] = {"action": "append", "choices": choices, "metavar": "NAME"}
+        parser.add_argument("--only", help="may be given again", **how)
     return parser
 
 
