@@ -34,17 +34,20 @@ def at(place: str, file: str = "hangs.py") -> str:
 
 SAID: dict[str, tuple[str, ...]] = {
     "stuck_socket": (
-        *(NOT_ANSWERED, OF_SAMPLE, at("ask")),
+        *(NOT_ANSWERED, OF_SAMPLE, at("stuck_socket.<locals>.ask")),
         r"call +recvfrom of socket:\[\d+\] connected to 127.0.0.1:\d+",
         r"behind it +worker 1 done, waiting",
     ),
-    "stuck_fifo": (NOT_ANSWERED, OF_SAMPLE, at("Numbers.__getitem__"), r"call +openat of .*9.bin"),
+    "stuck_fifo": (NOT_ANSWERED, OF_SAMPLE, at("at.<locals>.<lambda>"), r"call +openat of .*9.bin"),
     "forked_lock": (
         f"{WORKER} waits for a lock that was held when it was forked",
-        *(at("<lambda>"), at("Handler.acquire", "logging/__init__.py")),
+        *(at("forked_lock.<locals>.<lambda>"), at("Handler.acquire", "logging/__init__.py")),
     ),
-    "forked_thread": (f"{WORKER} waits for a thread that it does not have", at("<lambda>")),
-    "full_pipe": (FULL, at("<lambda>"), r"call +write of pipe"),
+    "forked_thread": (
+        f"{WORKER} waits for a thread that it does not have",
+        at("forked_thread.<locals>.<lambda>"),
+    ),
+    "full_pipe": (FULL, at("full_pipe.<locals>.<lambda>"), r"call +write of pipe"),
     "full_queue": (FULL, at("Numbers.__getitem__"), at("Queue.put", "queues.py")),
     "killed_pool": (GONE, at("Pooled.__iter__")),
     "killed_process": (GONE, at("Queued.__iter__"), r"killed by +SIGKILL \(process \d+\)"),
