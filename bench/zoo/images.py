@@ -1,34 +1,24 @@
 """Photographs: decoded, changed by transforms, passed on."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageEnhance, ImageFilter
+from PIL import Image, ImageFilter
 
-from bench.zoo.programs import BATCHES, SAMPLES, Program, Samples, Stream, Training, train
+from bench.zoo.programs import SAMPLES, Program, Samples, Training, train
 from tests.images import crops
 
 Transform = Callable[[Any], Any]
 
 SIDE = 208
-"""The side of a photograph, in pixels."""
 KEPT = 16
-"""Different ones; they come again and again."""
-
-
-@cache
-def photographs(side: int = SIDE, count: int = KEPT) -> list[Image.Image]:
-    """Decoded ones."""
-    boxes = ((8 * left, 100, 8 * left + side, 100 + side) for left in range(count))
-    return [decoded(file) for file in crops(*boxes)]
+"""Different photographs; they come again and again."""
 
 
 def decoded(file: bytes) -> Image.Image:
@@ -36,24 +26,14 @@ def decoded(file: bytes) -> Image.Image:
         return image.convert("RGB")
 
 
-class Changed:
-    """The photographs again and again, each changed by a transform."""
-
+class Photographs(Samples):
     def __init__(self, transform: Transform, count: int = SAMPLES) -> None:
-        self.images = photographs()
-        self.transform = transform
-        self.count = count
+        boxes = ((8 * left, 100, 8 * left + SIDE, 100 + SIDE) for left in range(KEPT))
+        self.images = list(map(decoded, crops(*boxes)))
+        self.transform, self.count = transform, count
 
     def read(self, index: int) -> Any:
         return self.transform(self.images[index % KEPT])
-
-
-class Photographs(Changed, Samples):
-    pass
-
-
-class PhotographStream(Changed, Stream):
-    pass
 
 
 @dataclass
@@ -66,24 +46,9 @@ class Compose:
         return sample
 
 
-class Recipe:
-    """A Compose of one's own: no name says that it holds transforms."""
-
-    def __init__(self, *transforms: Transform) -> None:
-        self.todo = {"first": transforms, "last": (Resize(), ToTensor())}
-
-    def __call__(self, sample: Any) -> Any:
-        for transform in (*self.todo["first"], *self.todo["last"]):
-            sample = transform(sample)
-        return sample
-
-
-@dataclass
 class Resize:
-    side: int = 24
-
     def __call__(self, image: Image.Image) -> Image.Image:
-        return image.resize((self.side, self.side), Image.Resampling.BILINEAR)
+        return image.resize((24, 24), Image.Resampling.BILINEAR)
 
 
 class Flip:
@@ -91,31 +56,9 @@ class Flip:
         return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
 
 
-class CenterCrop:
-    def __call__(self, image: Image.Image) -> Image.Image:
-        return image.crop((72, 72, 136, 136))
-
-
 class GaussianBlur:
-    by: Any = ImageFilter.GaussianBlur(4)
-
     def __call__(self, image: Image.Image) -> Image.Image:
-        return image.filter(self.by)
-
-
-class BoxBlur(GaussianBlur):
-    by = ImageFilter.BoxBlur(4)
-
-
-class Engrave(GaussianBlur):
-    by = ImageFilter.Kernel((5, 5), [-1] * 12 + [25] + [-1] * 12)
-
-
-class ColorJitter:
-    def __call__(self, image: Image.Image) -> Image.Image:
-        for kind in ("Brightness", "Color", "Contrast", "Sharpness"):
-            image = getattr(ImageEnhance, kind)(image).enhance(1.2)
-        return image
+        return image.filter(ImageFilter.GaussianBlur(4))
 
 
 class ToTensor:
@@ -123,61 +66,33 @@ class ToTensor:
         return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
 
-def small_pixels(image: Image.Image) -> Any:
-    return np.array(image.resize((30, 30), Image.Resampling.BILINEAR))
-
-
-def equalised_patches(image: Image.Image) -> Any:
-    """Each patch of 3 x 3 with the same mean and variance, one after the other."""
-    pixels = small_pixels(image)
-    for top in range(0, 30, 3):
-        for left in range(0, 30, 3):
-            patch = pixels[top : top + 3, left : left + 3]
-            patch[:] = 127 + 40 * (patch - patch.mean()) / (patch.std() + 1)
-    return pixels
-
-
 def listed(*transforms: Transform) -> Transform:
     return Compose([*transforms, Resize(), ToTensor()])
 
 
-def transformed(_: Path, transform: Transform, images: Any = Photographs) -> Training:
-    return train(images(transform))
+def transformed(_: Path, transform: Transform, count: int = SAMPLES, **options: Any) -> Training:
+    return train(Photographs(transform, count), **options)
 
 
-def spawned(_: Path, transform: Transform) -> Training:
-    images = Photographs(transform, SAMPLES // 5)
-    return train(images, epochs=3, multiprocessing_context="spawn")
-
-
-class Files(Samples):
+def from_files(folder: Path, side: int, *, reduced: bool = False) -> Training:
     """JPEGs of a folder, which may be decoded at an eighth of their size."""
+    (whole,) = crops((0, 40, 512, 552))
+    for number in range(KEPT):
+        decoded(whole).resize((side + number, side)).save(folder / f"{number}.jpg", quality=30)
 
-    def __init__(self, folder: Path, side: int, *, reduced: bool) -> None:
-        self.reduced, self.count = reduced, BATCHES * 20
-        self.paths = [folder / f"{number}.jpg" for number in range(KEPT)]
-        (whole,) = crops((0, 40, 512, 552))
-        for number, path in enumerate(self.paths):
-            decoded(whole).resize((side + number, side)).save(path, quality=30)
-
-    def read(self, index: int) -> Any:
-        return self.decode_photograph(self.paths[index % KEPT].read_bytes())
-
-    def decode_photograph(self, file: bytes) -> torch.Tensor:
-        with Image.open(io.BytesIO(file)) as image:
-            if self.reduced:
+    def decode_photograph(index: int) -> torch.Tensor:
+        with Image.open(folder / f"{index % KEPT}.jpg") as image:
+            if reduced:
                 image.draft("RGB", (80, 80))
             pixels = np.asarray(image.convert("RGB").resize((24, 24), Image.Resampling.NEAREST))
         return torch.from_numpy(pixels.copy())
 
-
-def from_files(folder: Path, side: int, *, reduced: bool = False) -> Training:
-    return train(Files(folder, side, reduced=reduced))
+    return train(Samples(decode_photograph))
 
 
-PROGRAMS = (
-    Program(
-        "a blur in a list of transforms",
+SPAWNED = {"count": SAMPLES // 5, "epochs": 3, "multiprocessing_context": "spawn"}
+PROGRAMS = {
+    "a blur in a list of transforms": Program(
         "slow transform",
         "GaussianBlur",
         transformed,
@@ -186,45 +101,19 @@ PROGRAMS = (
         # This comes after the image has become small.
         fixed={"transform": Compose([Flip(), Resize(), GaussianBlur(), ToTensor()])},
     ),
-    Program(
-        "a function in the transform attribute",
-        "slow transform",
-        "equalised_patches",
-        transformed,
-        {"transform": equalised_patches},
-        {"transform": small_pixels},
-    ),
-    Program(
-        "a jitter among others in a Compose of one's own",
-        "slow transform",
-        "ColorJitter takes",
-        transformed,
-        {"transform": Recipe(Flip(), ColorJitter(), BoxBlur())},
-        {"transform": Recipe(CenterCrop(), Flip(), ColorJitter())},
-    ),
-    Program(
-        "a transform of a stream",
-        "slow transform",
-        "Engrave",
-        transformed,
-        {"transform": listed(Engrave()), "images": PhotographStream},
-        {"transform": listed(), "images": PhotographStream},
-    ),
-    Program(
-        "a blur in spawned workers",
+    "a blur in spawned workers": Program(
         "slow transform",
         "GaussianBlur",
-        spawned,
+        partial(transformed, **SPAWNED),
         {"transform": listed(GaussianBlur())},
         {"transform": listed()},
     ),
-    Program(
-        "big JPEGs",
+    "big JPEGs": Program(
         "slow fetch",
         "decode_photograph",
         from_files,
         {"side": 640},
         {"side": 64},
-        fixed={"side": 640, "reduced": True},
+        {"reduced": True},
     ),
-)
+}

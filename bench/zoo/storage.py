@@ -1,23 +1,21 @@
 """What workers wait for: locks, the disk, a server, and shards that are divided unequally."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import io
 import os
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing import get_context
 from pathlib import Path
 from threading import local
 from typing import Any
-from urllib.request import urlopen
 
 import numpy as np
 import torch
@@ -36,34 +34,26 @@ from bench.zoo.programs import (
 )
 
 MB = 1 << 20
-OBJECTS = 3
-"""The objects in a batch."""
-MANY = 6
-"""More of them."""
+OBJECTS, MANY = 3, 6
+"""In a batch."""
 OBJECT = bytes(4096)
 LISTED, IN_BUFFER = 6000, 80
 """Files of a folder that is listed; members of an archive in a shuffle buffer."""
 
 
-class Annotated(Samples):
-    """Files of which each has an annotation, whose name is looked for among all, or made."""
-
-    def __init__(self, folder: Path, *, looks: bool) -> None:
-        self.folder, self.looks, self.count = folder, looks, BATCHES * 4
-
-    def read(self, index: int) -> torch.Tensor:
-        name = f"{index % LISTED:06}"
-        path = self.folder / f"{name}.txt"
-        if self.looks:
-            (path,) = self.folder.glob(f"{name}.*")
-        return torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
-
-
 def annotated(folder: Path, *, faulty: bool) -> Training:
-    folder.mkdir(parents=True, exist_ok=True)
+    """Files whose annotations have names that are looked for among all, or made."""
     for number in range(LISTED):
         (folder / f"{number:06}.txt").write_bytes(OBJECT[:64])
-    return train(Annotated(folder, looks=faulty), batch_size=4, workers=1)
+
+    def read(index: int) -> torch.Tensor:
+        name = f"{index % LISTED:06}"
+        path = folder / f"{name}.txt"
+        if faulty:
+            (path,) = folder.glob(f"{name}.*")
+        return torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
+
+    return train(Samples(read, BATCHES * 4), batch_size=4, workers=1)
 
 
 class Members(Stream):
@@ -72,15 +62,11 @@ class Members(Stream):
     def __init__(self, path: Path, *, after: bool) -> None:
         self.path, self.after = path, after
 
-    def members(self) -> Iterator[Any]:
-        archive = tarfile.open(self.path)  # noqa: SIM115 - its members are read until the end
-        for file in map(archive.extractfile, archive):
-            yield file if self.after or file is None else io.BytesIO(file.read())
-
     def __iter__(self) -> Iterator[torch.Tensor]:
         draw, buffer = np.random.default_rng(0), list[Any]()
-        for file in self.members():
-            buffer.append(file)
+        archive = tarfile.open(self.path)  # noqa: SIM115 - its members are read until the end
+        for file in map(archive.extractfile, archive):
+            buffer.append(file if self.after or file is None else io.BytesIO(file.read()))
             if len(buffer) == IN_BUFFER:
                 yield self.decode(buffer.pop(int(draw.integers(IN_BUFFER))))
         draw.shuffle(buffer)
@@ -91,7 +77,6 @@ class Members(Stream):
 
 
 def shuffled_members(folder: Path, *, faulty: bool) -> Training:
-    folder.mkdir(parents=True, exist_ok=True)
     draw, path = np.random.default_rng(0), folder / "members.tar.gz"
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         for number in range(BATCHES):
@@ -102,12 +87,11 @@ def shuffled_members(folder: Path, *, faulty: bool) -> Training:
     return train(Members(path, after=faulty), batch_size=1, workers=1, epochs=2)
 
 
-def locked(folder: Path, lock: str = "") -> Training:
-    """One batch a sample, read while a lock is held: of a file, among processes, or none.
+def locked(folder: Path, *, faulty: bool) -> Training:
+    """One batch a sample, which may be read while the lock of a file is held.
 
     What a batch costs a worker is too much for one, and little for three.
     """
-    among_processes = get_context("fork").Lock()
 
     @contextmanager
     def flocked() -> Iterator[None]:
@@ -115,11 +99,8 @@ def locked(folder: Path, lock: str = "") -> Training:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    locks: dict[str, Callable[[], Any]] = {"file": flocked, "processes": lambda: among_processes}
-    held = locks.get(lock, nullcontext)
-
     def read_archive(index: int) -> torch.Tensor:
-        with held():
+        with flocked() if faulty else nullcontext():
             burn(1.6 * STEP_MS)
             return torch.full((8,), index)
 
@@ -147,7 +128,6 @@ def read_anew(path: Path) -> bytes:
 
 
 def small_files(folder: Path, *, faulty: bool) -> Training:
-    """Sixteen files of 1 MB for a batch."""
     load = read_anew if faulty else Path.read_bytes
     paths = write_random(folder, 64)
 
@@ -159,19 +139,12 @@ def small_files(folder: Path, *, faulty: bool) -> Training:
 
 
 class Store(BaseHTTPRequestHandler):
-    """Answers each request after a while, as a store far away does.
-
-    A connection waits for `connect_ms` first, as for TLS, and sends its pieces one after the other.
-    """
+    """Answers each request after a while, as a store far away does, piece by piece."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    latency_ms = connect_ms = piece_ms = 0.0
+    latency_ms = piece_ms = 0.0
     piece, pieces = OBJECT, 1
-
-    def setup(self) -> None:
-        super().setup()
-        self.wait(self.connect_ms)
 
     def wait(self, ms: float) -> None:
         time.sleep(ms / 1000 * slowness())
@@ -219,41 +192,20 @@ class Downloads(Samples):
         self.threads: Any = None
 
     def read(self, index: int) -> torch.Tensor:
-        content = torch.frombuffer(bytearray(self.download(index)), dtype=torch.uint8)
-        return content[: len(OBJECT)]
-
-    def download(self, index: int) -> bytes:
         self.threads = self.threads or local()
         if not hasattr(self.threads, "connection"):
             self.threads.connection = HTTPConnection("127.0.0.1", self.port)
-        return fetched(self.threads.connection, index)
-
-
-class DownloadsAnew(Downloads):
-    """Objects, over a new connection for each."""
-
-    def download(self, index: int) -> bytes:
-        with urlopen(f"http://127.0.0.1:{self.port}/{index}") as response:
-            content: bytes = response.read()
-        return content
+        content = bytearray(fetched(self.threads.connection, index))
+        return torch.frombuffer(content, dtype=torch.uint8)[: len(OBJECT)]
 
 
 class DownloadsAtOnce(Downloads):
-    """`at_once` objects of a batch at once."""
-
-    at_once = MANY
     pool: ThreadPoolExecutor | None = None
 
     def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
         if self.pool is None:
-            self.pool, self.threads = ThreadPoolExecutor(self.at_once), local()
+            self.pool, self.threads = ThreadPoolExecutor(MANY), local()
         return list(self.pool.map(self.__getitem__, indices))
-
-
-class DownloadsInPairs(DownloadsAtOnce):
-    """In too few threads."""
-
-    at_once = 2
 
 
 class Shards(Stream):
@@ -274,16 +226,12 @@ def downloaded(
     _: Path, dataset: Any = Downloads, workers: int = 2, batch_size: int = OBJECTS, **of_store: Any
 ) -> Training:
     server = Server(**of_store)
-    return train(
-        dataset(server.port, batch_size),
-        batch_size=batch_size,
-        workers=workers,
-        close=server.close,
-    )
+    objects = dataset(server.port, batch_size)
+    return train(objects, batch_size=batch_size, workers=workers, close=server.close)
 
 
-def in_shards(folder: Path, lengths: tuple[int, ...], workers: int) -> Training:
-    return downloaded(folder, lambda port, _: Shards(port, lengths), workers, latency_ms=7)
+def in_shards(folder: Path, lengths: tuple[int, ...]) -> Training:
+    return downloaded(folder, lambda port, _: Shards(port, lengths), workers=4, latency_ms=7)
 
 
 def pictures(_: Path, *, faulty: bool) -> Training:
@@ -300,82 +248,29 @@ def pictures(_: Path, *, faulty: bool) -> Training:
     return train(Samples(read, 5 * BATCHES), batch_size=5, close=close)
 
 
-PROGRAMS = (
-    Program("a Manager for all workers", "one process serves all", "share_memory_", pictures),
-    Program(
-        "a lock around an archive",
-        "lock",
-        "read_archive",
-        locked,
-        {"lock": "processes"},
-        {},
-        cpus=4,
+by_six = partial(downloaded, latency_ms=8, batch_size=MANY)
+in_pieces = partial(downloaded, piece_ms=1.25, piece=bytes(50_000))
+PROGRAMS = {
+    "a Manager for all workers": Program("one process serves all", "share_memory_", pictures),
+    "a lock of a file": Program("lock", "flock", locked, cpus=4),
+    "files that the page cache forgot": Program("disk", "", small_files),
+    "a folder listed for each sample": Program("slow fetch", "list the folder once", annotated),
+    "members of a packed archive, read after a shuffle buffer": Program(
+        "data format", "from its start", shuffled_members
     ),
-    Program("a lock of a file", "lock", "flock", locked, {"lock": "file"}, {}, cpus=4),
-    Program("files that the page cache forgot", "disk", "", small_files),
-    Program("a folder listed for each sample", "slow fetch", "list the folder once", annotated),
-    Program(
-        "members of a packed archive, read after a shuffle buffer",
-        "data format",
-        "from its start",
-        shuffled_members,
+    "downloads that take 10 ms": Program(
+        "storage latency", "num_workers", downloaded, {"latency_ms": 10}, {}, {"workers": 6}
     ),
-    Program(
-        "downloads that take 10 ms",
-        "storage latency",
-        "num_workers",
-        downloaded,
-        {"latency_ms": 10},
-        {},
-        fixed={"latency_ms": 10, "workers": 6},
+    "downloads one at a time": Program(
+        "storage latency", "__getitems__", by_six, {}, {"dataset": DownloadsAtOnce}
     ),
-    Program(
-        "downloads one at a time",
-        "storage latency",
-        "__getitems__",
-        downloaded,
-        {"latency_ms": 8, "batch_size": MANY},
-        {"latency_ms": 8, "batch_size": MANY, "dataset": DownloadsAtOnce},
+    "large downloads over a slow link": Program(
+        "storage latency", "bandwidth", in_pieces, {"pieces": 8}, {}
     ),
-    Program(
-        "downloads by too few threads",
-        "storage latency",
-        "threads of the same worker",
-        downloaded,
-        {"latency_ms": 10, "batch_size": MANY, "dataset": DownloadsInPairs},
-        {"latency_ms": 10, "batch_size": MANY, "dataset": DownloadsAtOnce},
-        follows="requests at once",
+    "one shard for four workers": Program(
+        "few shards", "dataset has 1 shard", in_shards, {"lengths": (160,)}, {"lengths": (40,) * 4}
     ),
-    Program(
-        "a new connection for each sample",
-        "storage latency",
-        "a session or a pool",
-        downloaded,
-        {"latency_ms": 3, "connect_ms": 6, "dataset": DownloadsAnew},
-        {"latency_ms": 3, "connect_ms": 6},
+    "one large shard among small ones": Program(
+        "uneven shards", "equal", in_shards, {"lengths": (140, 40, 40, 40)}, {"lengths": (65,) * 4}
     ),
-    Program(
-        "large downloads over a slow link",
-        "storage latency",
-        "bandwidth",
-        downloaded,
-        {"piece_ms": 1.25, "piece": bytes(50_000), "pieces": 8},
-        {"piece_ms": 1.25, "piece": bytes(50_000)},
-    ),
-    Program(
-        "one shard for four workers",
-        "few shards",
-        "the dataset has 1 shard",
-        in_shards,
-        {"lengths": (160,), "workers": 4},
-        {"lengths": (40,) * 4, "workers": 4},
-    ),
-    Program(
-        "one large shard among small ones",
-        "uneven shards",
-        "equal",
-        in_shards,
-        {"lengths": (140, 40, 40, 40), "workers": 4},
-        {"lengths": (65,) * 4, "workers": 4},
-    ),
-)
+}

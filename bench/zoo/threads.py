@@ -1,7 +1,5 @@
 """Loaders with threads in the training process: Python's lock, and stages of SPDL."""
 
-from __future__ import annotations
-
 import hashlib
 import queue
 import threading
@@ -10,10 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader
-
 from bench.zoo.costs import MS, Pause, Products
-from bench.zoo.programs import STEP_MS, Program, Samples, Training
+from bench.zoo.programs import STEP_MS, Program, Training
 
 Load = Callable[[int], int]
 
@@ -37,25 +33,21 @@ def digest(number: int) -> int:
 
 
 class Fed:
-    """Threads feed a queue."""
-
-    def __init__(self, load: Load, batches: int = BATCHES, threads: int = 2) -> None:
-        self.load, self.batches, self.threads = load, batches, threads
+    def __init__(self, load: Load) -> None:
+        self.load = load
 
     def __len__(self) -> int:
-        return self.batches
+        return BATCHES
 
     def __iter__(self) -> Iterator[int]:
         ready: queue.Queue[int] = queue.Queue(AHEAD)
-        numbers, stopped = iter(range(self.batches)), threading.Event()
-        threads = [
-            threading.Thread(target=self.feed, args=(numbers, ready, stopped), daemon=True)
-            for _ in range(self.threads)
-        ]
+        numbers, stopped = iter(range(BATCHES)), threading.Event()
+        feeding = {"target": self.feed, "args": (numbers, ready, stopped), "daemon": True}
+        threads = [threading.Thread(**feeding) for _ in range(2)]
         for thread in threads:
             thread.start()
         try:
-            for _ in range(self.batches):
+            for _ in range(BATCHES):
                 yield ready.get()
         finally:
             stopped.set()
@@ -73,36 +65,8 @@ class Fed:
             ready.put(self.load(number))
 
 
-class Ahead(DataLoader[Any]):
-    """A thread of its own reads it some batches ahead, as DataLoaderX of many repositories does."""
-
-    def __iter__(self) -> Any:
-        batches = super().__iter__()
-        return iter(Fed(lambda _: next(batches), len(self), threads=1))
-
-
-def ahead(load: Load, workers: int) -> Any:
-    """One batch a sample."""
-    return Ahead(Samples(load, BATCHES), batch_size=None, num_workers=workers)
-
-
-def pipeline(load: Load, *, apart: bool) -> Any:
-    """SPDL's, with two threads for its one stage, maybe in a process of its own.
-
-    In the training process its threads slow steps down whatever the stage does.
-    """
-    from spdl.pipeline import PipelineBuilder, run_pipeline_in_subprocess
-
-    builder: Any = PipelineBuilder()
-    built = builder.add_source(range(BATCHES)).pipe(load, concurrency=2).add_sink(AHEAD)
-    if apart:
-        config = built.get_config()
-        return run_pipeline_in_subprocess(config, num_threads=2, mp_context="fork")
-    return built.build(num_threads=2)
-
-
-def threaded(_: Path, load: Load, loader: Callable[..., Any], **options: Any) -> Training:
-    return Training(loader(load, **options), Products(STEP_MS, side=256))
+def threaded(_: Path, load: Load) -> Training:
+    return Training(Fed(load), Products(STEP_MS, side=256))
 
 
 def read(number: int) -> int:
@@ -125,34 +89,14 @@ def stages(_: Path, *, faulty: bool) -> Training:
     return Training(built.build(num_threads=6), Pause(STEP_MS))
 
 
-PROGRAMS = (
-    Program(
-        "threads that tokenise for a queue",
+PROGRAMS = {
+    "threads that tokenise for a queue": Program(
         "Python lock",
         "feed",
         threaded,
-        {"load": tokenise, "loader": Fed},
-        {"load": digest, "loader": Fed},
+        {"load": tokenise},
+        {"load": digest},
         follows="release the GIL",
     ),
-    Program(
-        "a stage of an SPDL pipeline in Python",
-        "Python lock",
-        "spdl",
-        threaded,
-        {"load": tokenise, "loader": pipeline, "apart": False},
-        {"load": digest, "loader": pipeline, "apart": True},
-        follows="release the GIL",
-    ),
-    Program(
-        "a DataLoader that a thread reads ahead",
-        "Python lock",
-        "feed",
-        threaded,
-        {"load": tokenise, "loader": ahead, "workers": 0},
-        {"load": digest, "loader": ahead, "workers": 0},
-        fixed={"load": tokenise, "loader": ahead, "workers": 2},
-        cpus=2,
-    ),
-    Program("a stage of SPDL that decodes one at a time", "slow operator", "decode", stages),
-)
+    "a stage of SPDL that decodes one at a time": Program("slow operator", "decode", stages),
+}
