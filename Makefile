@@ -112,7 +112,7 @@ predict: .venv/.dev  ## throughput under other settings, predicted and then meas
 	.venv/bin/python -m bench.prediction --tune
 	.venv/bin/python -m bench.followed
 
-faults: .venv/.dev  ## what is found first in 43 programs with a fault and in their healthy twins, and what the advice brings (20 minutes)
+faults: .venv/.dev  ## what is found first in 62 programs with a fault and in their healthy twins, and what the advice brings (20 minutes)
 	.venv/bin/python -m bench.faults.run
 
 fuzz: .venv/.dev  ## 100,000 files that were mutated, read and given to the commands (20 minutes)

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from bench.judge import Said, compared
+from bench.judge import Said, compared, page_faults
 from bench.tables import in_words, parser_of, show
 from bench.zoo.truth import Case, Step, cases
 from loadeval import LoaderEvaluator
@@ -34,7 +34,14 @@ CACHED = 20
 CLOSE, OFF = 0.05, 0.10
 LONGEST = 1.5
 """Our run over a plain one of as many batches."""
-HEADS = ("case", "what", "truth", "loadeval", "two runs", "DALI", "SPDL", "time", "right")
+FEW_FAULTS, FAULTS_SHARE = 50, 0.10
+"""Page faults per batch by which the arms may differ: so many, or that share."""
+CLASSES, BOUNDS = ("not", "moderately", "highly"), (0.05, 0.20)
+"""Words of a verdict, and the lost shares between them."""
+HEADS = (
+    *("case", "what", "truth", "loadeval", "verdict", "two runs", "DALI", "SPDL"),
+    *("time", "faults", "right"),
+)
 
 
 @dataclass
@@ -140,8 +147,17 @@ def steps(case: Case, batches: int, runs: int = 1) -> Iterator[Step]:
         yield disturbed
 
 
-def alternating(case: Case) -> tuple[Said, float]:
-    """What is said of our run, and its seconds."""
+@dataclass(frozen=True)
+class Ours:
+    """`faults` are page faults of a real and of an ideal batch."""
+
+    said: Said
+    elapsed_s: float
+    faults: tuple[float | None, float | None]
+
+
+def alternating(case: Case) -> Ours:
+    """Our run: one training loop."""
     with TemporaryDirectory() as folder:
         log = Path(folder) / "run.jsonl"
         with (
@@ -149,7 +165,7 @@ def alternating(case: Case) -> tuple[Said, float]:
             steps(case, case.batches, case.epochs) as step,
         ):
             elapsed_s = epochs_s(loader, step, case.epochs)
-        return compared(log), elapsed_s
+        return Ours(compared(log), elapsed_s, (page_faults(log, 0), page_faults(log, 1)))
 
 
 def dali(case: Case) -> float:
@@ -177,9 +193,9 @@ def spdl(case: Case) -> float:
         return real_s / (total_s(cached, step) / (count - kept))
 
 
-def wrong_with(case: Case, truth: Truth, said: Said, time: float) -> list[str]:
+def wrong_with(case: Case, truth: Truth, ours: Ours, time: float) -> list[str]:
     """What is wrong with ours, which took so many times as long as a plain run."""
-    speedup = said.gap.speedup
+    speedup, verdict = ours.said.gap.speedup, ours.said.verdict
     if speedup is None or speedup.low is None or speedup.high is None:
         return ["no interval"]
     half_width = (speedup.high - speedup.low) / 2
@@ -188,12 +204,33 @@ def wrong_with(case: Case, truth: Truth, said: Said, time: float) -> list[str]:
         "misses the truth": not is_near(speedup.value, truth.value, case.close)
         and (case.is_close or not inside),
         "interval misses the truth": case.is_close and not inside,
-        "inconclusive": said.verdict == "inconclusive"
+        "wrong verdict": not named(verdict) & true_classes(*truth.spread),
+        "inconclusive": verdict == "inconclusive"
         and is_near(truth.of_two_runs, truth.value, CLOSE),
         "wide": case.widest is not None and half_width >= case.widest * speedup.value,
         "slow": time > LONGEST,
+        "page faults": case.faults and not are_alike(*ours.faults),
     }
     return [fault for fault, holds in checks.items() if holds]
+
+
+def named(verdict: str) -> set[str]:
+    """The classes that a verdict leaves open."""
+    places = [CLASSES.index(word) for word in verdict.split() if word in CLASSES]
+    return set(CLASSES[min(places) : max(places) + 1] if places else CLASSES)
+
+
+def true_classes(low: float, high: float) -> set[str]:
+    """The classes between two speed-ups."""
+    first, last = (sum(1 - 1 / speedup >= bound for bound in BOUNDS) for speedup in (low, high))
+    return set(CLASSES[first : last + 1])
+
+
+def are_alike(real: float | None, ideal: float | None) -> bool:
+    """Whether a batch meets about as many page faults in both arms, as far as is known."""
+    if real is None or ideal is None:
+        return False
+    return abs(real - ideal) <= max(FEW_FAULTS, FAULTS_SHARE * real)
 
 
 def is_near(value: float, truth: float, share: float) -> bool:
@@ -219,22 +256,25 @@ def row_of(name: str, case: Case, peers: list[Callable[[Case], float]]) -> list[
     """
     truth = Truth()
     truth.again(case)
-    said, elapsed_s = alternating(case)
+    ours = alternating(case)
     truth.again(case)
     truth.again(case)
     of_peers = [tried(peer, case, truth) for peer in peers] or ["-", "-"]
     low, high = truth.spread
     plain_s = sum(truth.real_s) / len(truth.real_s) * case.batches * case.epochs
-    time, by_hand = elapsed_s / plain_s, truth.of_two_runs
+    time, by_hand = ours.elapsed_s / plain_s, truth.of_two_runs
+    faults = ("-" if count is None else f"{count:.0f}" for count in ours.faults)
     return [
         name,
         case.what,
         f"{truth.value:.2f} [{low:.2f}, {high:.2f}]",
-        in_words(said.gap.speedup),
+        in_words(ours.said.gap.speedup),
+        ours.said.verdict,
         f"{by_hand:.2f}{'' if is_near(by_hand, truth.value, CLOSE) else '*'}",
         *of_peers,
         f"{time:.2f}",
-        ", ".join(wrong_with(case, truth, said, time)) or "yes",
+        " / ".join(faults),
+        ", ".join(wrong_with(case, truth, ours, time)) or "yes",
     ]
 
 

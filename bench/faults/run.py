@@ -3,6 +3,9 @@
 Each program is diagnosed once, and then run once by itself, faulty and fixed: what was predicted
 stands beside what was measured. A healthy twin in which something of 5% or more is found runs by
 itself too: that may be true of it. Exit status 1 when a first finding is not the cause.
+
+With --alone nothing of loadeval's runs: it is 1 when a fault costs too little, a twin loses too
+much, or a fix brings too little.
 """
 
 import os
@@ -19,8 +22,9 @@ from bench.zoo.programs import Program
 
 CPUS = len(os.sched_getaffinity(0))
 STEPS = 50
-MATTERS = 0.05
+MATTERS, LEAST_LOSS = 0.05, 0.25
 """Of the time."""
+TURNS = 3
 ALSO_RIGHT = {
     "slow transform": {"slow fetch"},
     "slow fetch": {"slow transform"},
@@ -60,10 +64,33 @@ def paces_s(program: Program, variant: str) -> tuple[float, float]:
             training.close()
 
 
+def is_sound(name: str) -> bool:
+    """Print what a program loses by itself; whether the fault is there, and the fix works."""
+    program = PROGRAMS[name]
+    variants = ("faulty", "healthy", *(() if program.fixed is None else ("fixed",)))
+    paces = {each: [paces_s(program, each) for _ in range(TURNS)] for each in variants}
+    # The fastest turns: what else runs on the machine only makes them slower. Steps are those of
+    # the healthy twin, for a fault may slow down every step, however a batch comes.
+    step_s = min(step_s for step_s, _ in paces["healthy"])
+    batch_s = {each: min(batch_s for _, batch_s in turns) for each, turns in paces.items()}
+    losses = {each: 1 - step_s / fastest_s for each, fastest_s in batch_s.items()}
+    checks = {
+        "no fault": losses["faulty"] < LEAST_LOSS,
+        "not healthy": losses["healthy"] > MATTERS and program.cpus <= CPUS,
+        "not fixed": batch_s.get("fixed", 0.0) > 0.9 * batch_s["faulty"],
+    }
+    wrong = [what for what, holds in checks.items() if holds]
+    figures = (f"{each} {1e3 * batch_s[each]:.2f} ms ({losses[each]:.0%})" for each in variants)
+    said = ", ".join(wrong) or "as it should be"
+    print(f"{name}: step {1e3 * step_s:.2f} ms, {', '.join(figures)}: {said}", flush=True)
+    return not wrong
+
+
 def diagnosed(program: Program, variant: str) -> Said:
+    stages = None if program.looks_inside else False
     with TemporaryDirectory() as folder:
         training = program.training(variant, Path(folder))
-        return compared(training.logged(Path(folder) / "run.jsonl", seed=0))
+        return compared(training.logged(Path(folder) / "run.jsonl", seed=0, stages=stages))
 
 
 def evaluate(name: str, silent: dict[str, bool], blamed: list[str]) -> bool:
@@ -121,15 +148,20 @@ def promised(said: Said, follows: str) -> str:
 
 
 def main() -> int:
-    options = parser_of(__doc__, PROGRAMS).parse_args()
+    parser = parser_of(__doc__, PROGRAMS)
+    parser.add_argument("--alone", action="store_true", help="run the programs without loadeval")
+    options = parser.parse_args()
     torch.set_num_threads(1)
     shown = [name for name, each in PROGRAMS.items() if each.fault_cpus <= CPUS]
     silent: dict[str, bool] = {}
     blamed: list[str] = []
-    right = [evaluate(name, silent, blamed) for name in options.only or shown]
-    never = ", ".join(sorted(rule for rule, is_silent in silent.items() if is_silent))
-    print(f"found first in none of them: {never or 'none'}")
-    print(f"found in healthy twins: {', '.join(blamed) or 'nothing'}")
+    if options.alone:
+        right = [is_sound(name) for name in options.only or shown]
+    else:
+        right = [evaluate(name, silent, blamed) for name in options.only or shown]
+        never = ", ".join(sorted(rule for rule, is_silent in silent.items() if is_silent))
+        print(f"found first in none of them: {never or 'none'}")
+        print(f"found in healthy twins: {', '.join(blamed) or 'nothing'}")
     print(f"{sum(right)} of {len(right)}")
     return 0 if all(right) else 1
 

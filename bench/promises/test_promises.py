@@ -30,10 +30,15 @@ BLUR, BLUR_OF_STARTS = 1.1, 1.15
 """What plain loops may be off by, beside the range of the prediction; where workers start often."""
 
 
-def blur(ms: float) -> None:
-    end_s = time.perf_counter() + ms * MS
-    while time.perf_counter() < end_s:
-        pass
+class Blur:
+    def __init__(self, ms: float) -> None:
+        self.ms = ms
+
+    def __call__(self, sample: torch.Tensor) -> torch.Tensor:
+        end_s = time.perf_counter() + self.ms * MS
+        while time.perf_counter() < end_s:
+            pass
+        return sample
 
 
 @dataclass(frozen=True)
@@ -57,10 +62,12 @@ class Settings:
 
         def read(index: int) -> list[torch.Tensor]:
             wait(index)
-            blur(self.blur_ms)
-            return [torch.tensor(index) for _ in range(self.tensors)]
+            sample = samples.transform(torch.tensor(index))
+            return [sample.clone() for _ in range(self.tensors)]
 
-        loader = DataLoader(Samples(read, self.samples), batch_size=4, **self.options)
+        samples: Any = Samples(read, self.samples)
+        samples.transform = Blur(self.blur_ms)
+        loader = DataLoader(samples, batch_size=4, **self.options)
         return Training(loader, Pause(self.step_ms), self.epochs)
 
     def said(self, folder: Path) -> Said:
@@ -76,7 +83,7 @@ class Settings:
 def followed(settings: Settings, action: Action) -> Settings:
     if action.setting is not None:
         return replace(settings, options={**settings.options, action.setting: action.proposed})
-    assert "blur" in action.says
+    assert "Blur" in action.says
     return replace(settings, blur_ms=settings.blur_ms / (action.times or 1))
 
 

@@ -51,14 +51,17 @@ def test_the_fault_is_found(name: str, tmp_path: Path) -> None:
         assert (seen.cause in found) is (make is seen.make)
 
 
-def test_the_line_that_grows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [(partial(outside.written, 1500), " save"), (partial(outside.scored, 250), " score")],
+)
+def test_the_line_that_grows(make: Callable[..., Training], line: str, tmp_path: Path) -> None:
     """It is named in the faulty program, and nothing grows in its healthy twin."""
     for faulty in (True, False):
-        said = compared(outside.written(1500, anew=faulty).logged(tmp_path / f"{faulty}.jsonl"))
+        said = compared(make(anew=faulty).logged(tmp_path / f"{faulty}.jsonl"))
         found = [each for each in said.findings if each.rule == "growing step"]
-        assert [" save" in each.says and "outside.py" in each.text for each in found] == [
-            True
-        ] * faulty
+        named = [line in each.says and "outside.py" in each.text for each in found]
+        assert named == [True] * faulty
 
 
 def test_too_slow_on_busy_cpus(tmp_path: Path) -> None:
@@ -76,6 +79,18 @@ def test_too_slow_on_busy_cpus(tmp_path: Path) -> None:
     finding = compared(log).finding("waiting")
     assert "no CPU is free" in finding.text
     assert finding.proposed("num_workers") == []
+
+
+@pytest.mark.parametrize(
+    ("persistent", "says"),
+    [(False, "persistent_workers False -> True"), (True, "make the first batch of an epoch")],
+)
+def test_epoch_boundaries_of_a_shuffle_buffer(persistent: bool, says: str, tmp_path: Path) -> None:
+    """It is filled whether workers stay or not, so these are not promised to end the wait."""
+    buffer = outside.Shuffling(int, 10)
+    loader = DataLoader(buffer, num_workers=1, persistent_workers=persistent)
+    log = logged(Training(loader, Pause(10), epochs=3), tmp_path)
+    assert compared(log).finding("epoch boundaries").do[0].text.startswith(says)
 
 
 @pytest.mark.parametrize(

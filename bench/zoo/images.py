@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageFilter
+from PIL import Image, ImageEnhance, ImageFilter
 
-from bench.zoo.programs import SAMPLES, Program, Samples, Training, train
+from bench.zoo.programs import SAMPLES, Program, Samples, Stream, Training, train
 from tests.images import crops
 
 Transform = Callable[[Any], Any]
@@ -26,7 +26,9 @@ def decoded(file: bytes) -> Image.Image:
         return image.convert("RGB")
 
 
-class Photographs(Samples):
+class Changed:
+    """Photographs, each changed by a transform."""
+
     def __init__(self, transform: Transform, count: int = SAMPLES) -> None:
         boxes = ((8 * left, 100, 8 * left + SIDE, 100 + SIDE) for left in range(KEPT))
         self.images = list(map(decoded, crops(*boxes)))
@@ -36,12 +38,32 @@ class Photographs(Samples):
         return self.transform(self.images[index % KEPT])
 
 
+class Photographs(Changed, Samples):
+    pass
+
+
+class PhotographStream(Changed, Stream):
+    pass
+
+
 @dataclass
 class Compose:
     transforms: Sequence[Transform]
 
     def __call__(self, sample: Any) -> Any:
         for transform in self.transforms:
+            sample = transform(sample)
+        return sample
+
+
+class Recipe:
+    """A Compose of one's own: no name says that it holds transforms."""
+
+    def __init__(self, *transforms: Transform) -> None:
+        self.todo = {"first": transforms, "last": (Resize(), ToTensor())}
+
+    def __call__(self, sample: Any) -> Any:
+        for transform in (*self.todo["first"], *self.todo["last"]):
             sample = transform(sample)
         return sample
 
@@ -56,9 +78,31 @@ class Flip:
         return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
 
 
-class GaussianBlur:
+class CenterCrop:
     def __call__(self, image: Image.Image) -> Image.Image:
-        return image.filter(ImageFilter.GaussianBlur(4))
+        return image.crop((72, 72, 136, 136))
+
+
+class GaussianBlur:
+    by: Any = ImageFilter.GaussianBlur(4)
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        return image.filter(self.by)
+
+
+class BoxBlur(GaussianBlur):
+    by = ImageFilter.BoxBlur(4)
+
+
+class Engrave(GaussianBlur):
+    by = ImageFilter.Kernel((5, 5), [-1] * 12 + [25] + [-1] * 12)
+
+
+class ColorJitter:
+    def __call__(self, image: Image.Image) -> Image.Image:
+        for kind in ("Brightness", "Color", "Contrast", "Sharpness"):
+            image = getattr(ImageEnhance, kind)(image).enhance(1.2)
+        return image
 
 
 class ToTensor:
@@ -66,12 +110,28 @@ class ToTensor:
         return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
 
+def small_pixels(image: Image.Image) -> Any:
+    return np.array(image.resize((30, 30), Image.Resampling.BILINEAR))
+
+
+def equalised_patches(image: Image.Image) -> Any:
+    """Each patch of 3 x 3 with the same mean and variance, one after the other."""
+    pixels = small_pixels(image)
+    for top in range(0, 30, 3):
+        for left in range(0, 30, 3):
+            patch = pixels[top : top + 3, left : left + 3]
+            patch[:] = 127 + 40 * (patch - patch.mean()) / (patch.std() + 1)
+    return pixels
+
+
 def listed(*transforms: Transform) -> Transform:
     return Compose([*transforms, Resize(), ToTensor()])
 
 
-def transformed(_: Path, transform: Transform, count: int = SAMPLES, **options: Any) -> Training:
-    return train(Photographs(transform, count), **options)
+def transformed(
+    _: Path, transform: Transform, count: int = SAMPLES, kind: Any = Photographs, **options: Any
+) -> Training:
+    return train(kind(transform, count), **options)
 
 
 def from_files(folder: Path, side: int, *, reduced: bool = False) -> Training:
@@ -100,6 +160,27 @@ PROGRAMS = {
         {"transform": listed(Flip())},
         # This comes after the image has become small.
         fixed={"transform": Compose([Flip(), Resize(), GaussianBlur(), ToTensor()])},
+    ),
+    "a function in the transform attribute": Program(
+        "slow transform",
+        "equalised_patches",
+        transformed,
+        {"transform": equalised_patches},
+        {"transform": small_pixels},
+    ),
+    "a jitter among others in a Compose of one's own": Program(
+        "slow transform",
+        "ColorJitter takes",
+        transformed,
+        {"transform": Recipe(Flip(), ColorJitter(), BoxBlur())},
+        {"transform": Recipe(CenterCrop(), Flip(), ColorJitter())},
+    ),
+    "a transform of a stream": Program(
+        "slow transform",
+        "Engrave",
+        partial(transformed, kind=PhotographStream),
+        {"transform": listed(Engrave())},
+        {"transform": listed()},
     ),
     "a blur in spawned workers": Program(
         "slow transform",

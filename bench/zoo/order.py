@@ -1,7 +1,7 @@
 """Which samples come, and when: samplers, and batches that take longer than others or wait."""
 
 import lzma
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -136,6 +136,21 @@ def shuffled(_: Path, *, faulty: bool) -> Training:
     return train(ShuffleBuffer(1000 if faulty else 4), batch_size=40, epochs=5)
 
 
+def with_keys(_: Path, **options: Any) -> Training:
+    """Each worker lists all keys before its first sample."""
+    listed: list[bytes] = []
+
+    def list_keys() -> None:
+        listed[:] = [b"%08d" % number for number in range(1_000_000)]
+
+    def read(index: int) -> int:
+        if not listed:
+            list_keys()
+        return int(listed[index])
+
+    return train(Samples(read, 40 * SIZE), epochs=6, **options)
+
+
 class Prepared(IterableDataset[int]):
     """A thread prepares what is served; it may go on after the last sample, for those before."""
 
@@ -160,11 +175,24 @@ def prepared(_: Path, *, faulty: bool) -> Training:
     return train(Prepared(goes_on=faulty), epochs=6, step_ms=4)
 
 
-def of_many(_: Path, *, faulty: bool) -> Training:
-    """Each epoch takes 1,000 of four million samples, of a permutation of them or anew."""
+class InParts(Sampler[int]):
+    """The first of a permutation; only these become Python's numbers."""
+
+    def __init__(self, samples: Sized, num_samples: int) -> None:
+        self.samples, self.num_samples = samples, num_samples
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def __iter__(self) -> Iterator[int]:
+        yield from torch.randperm(len(self.samples))[: self.num_samples].tolist()
+
+
+def of_many(_: Path, sampler: Any = RandomSampler, **options: Any) -> Training:
+    """Each epoch takes 1,000 of four million samples."""
     samples = Samples(int, 4_000_000)
-    sampler = RandomSampler(samples, replacement=not faulty, num_samples=50 * SIZE)
-    return train(samples, sampler=sampler, epochs=6)
+    chosen = sampler(samples, num_samples=50 * SIZE, **options)
+    return train(samples, sampler=chosen, epochs=6)
 
 
 by_one = partial(recordings, workers=1, prefetch_factor=1)
@@ -190,10 +218,13 @@ PROGRAMS = {
     "a shuffle buffer as large as an epoch": Program(
         "workers' first batch", "ShuffleBuffer", shuffled, cpus=3
     ),
+    "keys listed by each new worker": Program(
+        "workers' first batch", "list_keys", with_keys, {"persistent_workers": False}, {}
+    ),
     "a thread that goes on after the last sample": Program(
         "epoch ends", "Prepared.__iter__", prepared
     ),
     "a permutation of four million samples for a thousand": Program(
-        "sampler start", "RandomSampler", of_many
+        "sampler start", "RandomSampler", of_many, {}, {"replacement": True}, {"sampler": InParts}
     ),
 }

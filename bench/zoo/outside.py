@@ -88,6 +88,14 @@ def generated() -> Training:
     return Training(batches, Pause(10))
 
 
+class Shuffling(Stream):
+    """Each epoch first reads a hundred, at 3 ms each."""
+
+    def __iter__(self) -> Iterator[Any]:
+        time.sleep(100 * 3 * MS)
+        yield from super().__iter__()
+
+
 def beside_a_stranger() -> Training:
     """A process computes all the time that nobody here has started."""
     command = '"$0" -c "while True: pass" > /dev/null 2>&1 & echo $!'
@@ -198,6 +206,27 @@ def written(batches: int, *, anew: bool) -> Training:
         save()
 
     return Training(DataLoader(sleeping(batches, 1), num_workers=1), step, close=file.close)
+
+
+def scored(batches: int, *, anew: bool) -> Training:
+    """A score over an epoch's outputs so far, `anew` after each step, or once at its end."""
+    outputs: list[torch.Tensor] = []
+
+    def score() -> float:
+        every = torch.cat(outputs)
+        return float(every[every.argsort()].cumsum(0).mean())
+
+    def step(_batch: Any) -> None:
+        time.sleep(5 * MS)
+        outputs.append(torch.rand(1000))
+        is_over = len(outputs) == batches
+        if anew or is_over:
+            score()
+        if is_over:
+            outputs.clear()
+
+    loader = DataLoader(sleeping(batches, 1), num_workers=1, persistent_workers=True)
+    return Training(loader, step, 2)
 
 
 def stalling(index: int) -> float:

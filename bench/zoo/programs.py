@@ -72,7 +72,7 @@ class Program:
     piece of advice, or the one that has the words `follows`. `cause` is the rule that should find
     the fault, and `named` a text that it must say. The healthy one needs so many `cpus`: one for
     each worker that computes, and one for training. With fewer than `fault_cpus` the fault costs
-    next to nothing.
+    next to nothing. Where not `looks_inside`, it is diagnosed without a look into its loader.
     """
 
     cause: str
@@ -84,6 +84,7 @@ class Program:
     follows: str = ""
     cpus: int = 1
     fault_cpus: int = 1
+    looks_inside: bool = True
 
     def training(self, variant: str, folder: Path) -> Training:
         fixed = {**self.faulty, **(self.fixed or {})}

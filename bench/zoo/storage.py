@@ -16,6 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from threading import local
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import torch
@@ -87,11 +88,12 @@ def shuffled_members(folder: Path, *, faulty: bool) -> Training:
     return train(Members(path, after=faulty), batch_size=1, workers=1, epochs=2)
 
 
-def locked(folder: Path, *, faulty: bool) -> Training:
-    """One batch a sample, which may be read while the lock of a file is held.
+def locked(folder: Path, lock: str = "") -> Training:
+    """One batch a sample, read while a lock is held: of a file, among processes, or none.
 
     What a batch costs a worker is too much for one, and little for three.
     """
+    among_processes = get_context("fork").Lock()
 
     @contextmanager
     def flocked() -> Iterator[None]:
@@ -99,8 +101,10 @@ def locked(folder: Path, *, faulty: bool) -> Training:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
+    locks: Any = {"": nullcontext, "file": flocked, "processes": lambda: among_processes}
+
     def read_archive(index: int) -> torch.Tensor:
-        with flocked() if faulty else nullcontext():
+        with locks[lock]():
             burn(1.6 * STEP_MS)
             return torch.full((8,), index)
 
@@ -139,12 +143,19 @@ def small_files(folder: Path, *, faulty: bool) -> Training:
 
 
 class Store(BaseHTTPRequestHandler):
-    """Answers each request after a while, as a store far away does, piece by piece."""
+    """Answers each request after a while, as a store far away does, piece by piece.
+
+    A connection waits first, as for TLS.
+    """
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    latency_ms = piece_ms = 0.0
+    latency_ms = connect_ms = piece_ms = 0.0
     piece, pieces = OBJECT, 1
+
+    def setup(self) -> None:
+        super().setup()
+        self.wait(self.connect_ms)
 
     def wait(self, ms: float) -> None:
         time.sleep(ms / 1000 * slowness())
@@ -192,20 +203,37 @@ class Downloads(Samples):
         self.threads: Any = None
 
     def read(self, index: int) -> torch.Tensor:
+        content = bytearray(self.download(index))
+        return torch.frombuffer(content, dtype=torch.uint8)[: len(OBJECT)]
+
+    def download(self, index: int) -> bytes:
         self.threads = self.threads or local()
         if not hasattr(self.threads, "connection"):
             self.threads.connection = HTTPConnection("127.0.0.1", self.port)
-        content = bytearray(fetched(self.threads.connection, index))
-        return torch.frombuffer(content, dtype=torch.uint8)[: len(OBJECT)]
+        return fetched(self.threads.connection, index)
+
+
+class DownloadsAnew(Downloads):
+    """Objects, over a new connection for each."""
+
+    def download(self, index: int) -> bytes:
+        with urlopen(f"http://127.0.0.1:{self.port}/{index}") as response:
+            content: bytes = response.read()
+        return content
 
 
 class DownloadsAtOnce(Downloads):
+    at_once = MANY
     pool: ThreadPoolExecutor | None = None
 
     def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
         if self.pool is None:
-            self.pool, self.threads = ThreadPoolExecutor(MANY), local()
+            self.pool, self.threads = ThreadPoolExecutor(self.at_once), local()
         return list(self.pool.map(self.__getitem__, indices))
+
+
+class DownloadsInPairs(DownloadsAtOnce):
+    at_once = 2
 
 
 class Shards(Stream):
@@ -249,10 +277,15 @@ def pictures(_: Path, *, faulty: bool) -> Training:
 
 
 by_six = partial(downloaded, latency_ms=8, batch_size=MANY)
+by_threads = partial(downloaded, latency_ms=10, batch_size=MANY)
+far_away = partial(downloaded, latency_ms=3, connect_ms=6)
 in_pieces = partial(downloaded, piece_ms=1.25, piece=bytes(50_000))
 PROGRAMS = {
     "a Manager for all workers": Program("one process serves all", "share_memory_", pictures),
-    "a lock of a file": Program("lock", "flock", locked, cpus=4),
+    "a lock around an archive": Program(
+        "lock", "read_archive", locked, {"lock": "processes"}, {}, cpus=4
+    ),
+    "a lock of a file": Program("lock", "flock", locked, {"lock": "file"}, {}, cpus=4),
     "files that the page cache forgot": Program("disk", "", small_files),
     "a folder listed for each sample": Program("slow fetch", "list the folder once", annotated),
     "members of a packed archive, read after a shuffle buffer": Program(
@@ -263,6 +296,17 @@ PROGRAMS = {
     ),
     "downloads one at a time": Program(
         "storage latency", "__getitems__", by_six, {}, {"dataset": DownloadsAtOnce}
+    ),
+    "downloads by too few threads": Program(
+        "storage latency",
+        "threads of the same worker",
+        by_threads,
+        {"dataset": DownloadsInPairs},
+        {"dataset": DownloadsAtOnce},
+        follows="requests at once",
+    ),
+    "a new connection for each sample": Program(
+        "storage latency", "a session or a pool", far_away, {"dataset": DownloadsAnew}, {}
     ),
     "large downloads over a slow link": Program(
         "storage latency", "bandwidth", in_pieces, {"pieces": 8}, {}

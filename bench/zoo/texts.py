@@ -1,5 +1,8 @@
-"""Texts: tokenised, padded, and of very different lengths."""
+"""Texts: parsed, tokenised, padded, and of very different lengths."""
 
+import json
+import random
+import re
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
@@ -23,6 +26,37 @@ TOKEN_MS = STEP_MS / 100
 """What a step takes for each position of its batch's sequences."""
 WORDS = 2000
 """The words of a text that is tokenised."""
+WORD = re.compile(r"\b(?:[a-z]+[- ]?)+?\b(?=[^.]*\.)", re.IGNORECASE)
+
+
+def annotated(_: Path, *, faulty: bool) -> Training:
+    """Lines of JSON, of which only the first box is used."""
+    drawn = np.random.default_rng(0).random((1200 if faulty else 10, 4)).tolist()
+    boxes = [{"box": box, "label": "x"} for box in drawn]
+    lines = [json.dumps({"number": number, "boxes": boxes}) for number in range(KEPT)]
+
+    def parse_annotations(index: int) -> torch.Tensor:
+        return torch.tensor(json.loads(lines[index % KEPT])["boxes"][0]["box"])
+
+    return train(Samples(parse_annotations))
+
+
+def split_by(_: Path, *, faulty: bool) -> Training:
+    """Sentences, as the numbers of their words."""
+    split, draw = words_by_regex if faulty else str.split, random.Random(0)
+    words = ["".join(draw.choices("abcdefgh", k=6)) for _ in range(500)]
+    numbers = {word: number for number, word in enumerate(words)}
+    texts = [" ".join(draw.choices(words, k=800)) + " ." for _ in range(KEPT)]
+
+    def read(index: int) -> torch.Tensor:
+        found = split(texts[index % KEPT])
+        return torch.tensor([numbers.get(word, 0) for word in found[:100]])
+
+    return train(Samples(read))
+
+
+def words_by_regex(text: str) -> list[str]:
+    return [word.strip(" .") for word in WORD.findall(text)]
 
 
 def sentences(_: Path, *, faulty: bool) -> Training:
@@ -147,6 +181,8 @@ def tokenised(_: Path, when: str) -> Training:
 
 
 PROGRAMS = {
+    "long annotations as JSON": Program("data format", "parse_annotations", annotated),
+    "a regular expression that looks ahead": Program("slow fetch", "words_by_regex", split_by),
     "padding word by word": Program("slow collate", "pad_word_by_word", sentences),
     "texts that are tokenised in each epoch": Program(
         "tokenising", "tokenizer.encode", tokenised, {"when": "sample"}, {"when": "before"}

@@ -5,11 +5,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch.utils.data import DataLoader
+
 from bench.zoo.costs import MS, Pause, Products
-from bench.zoo.programs import STEP_MS, Program, Training
+from bench.zoo.programs import STEP_MS, Program, Samples, Training
 
 Load = Callable[[int], int]
 
@@ -33,8 +36,10 @@ def digest(number: int) -> int:
 
 
 class Fed:
-    def __init__(self, load: Load) -> None:
-        self.load = load
+    """Threads feed a queue."""
+
+    def __init__(self, load: Load, threads: int = 2) -> None:
+        self.load, self.threads = load, threads
 
     def __len__(self) -> int:
         return BATCHES
@@ -43,7 +48,7 @@ class Fed:
         ready: queue.Queue[int] = queue.Queue(AHEAD)
         numbers, stopped = iter(range(BATCHES)), threading.Event()
         feeding = {"target": self.feed, "args": (numbers, ready, stopped), "daemon": True}
-        threads = [threading.Thread(**feeding) for _ in range(2)]
+        threads = [threading.Thread(**feeding) for _ in range(self.threads)]
         for thread in threads:
             thread.start()
         try:
@@ -65,8 +70,36 @@ class Fed:
             ready.put(self.load(number))
 
 
-def threaded(_: Path, load: Load) -> Training:
-    return Training(Fed(load), Products(STEP_MS, side=256))
+class Ahead(DataLoader[Any]):
+    """A thread of its own reads it some batches ahead, as DataLoaderX of many repositories does."""
+
+    def __iter__(self) -> Any:
+        batches = super().__iter__()
+        return iter(Fed(lambda _: next(batches), threads=1))
+
+
+def ahead(load: Load, workers: int = 0) -> Any:
+    """One batch a sample."""
+    return Ahead(Samples(load, BATCHES), batch_size=None, num_workers=workers)
+
+
+def pipeline(load: Load, *, apart: bool = False) -> Any:
+    """SPDL's, with two threads for its one stage, maybe in a process of its own.
+
+    In the training process its threads slow steps down whatever the stage does.
+    """
+    from spdl.pipeline import PipelineBuilder, run_pipeline_in_subprocess
+
+    builder: Any = PipelineBuilder()
+    built = builder.add_source(range(BATCHES)).pipe(load, concurrency=2).add_sink(AHEAD)
+    if apart:
+        config = built.get_config()
+        return run_pipeline_in_subprocess(config, num_threads=2, mp_context="fork")
+    return built.build(num_threads=2)
+
+
+def threaded(_: Path, load: Load, loader: Any = Fed, **options: Any) -> Training:
+    return Training(loader(load, **options), Products(STEP_MS, side=256))
 
 
 def read(number: int) -> int:
@@ -97,6 +130,23 @@ PROGRAMS = {
         {"load": tokenise},
         {"load": digest},
         follows="release the GIL",
+    ),
+    "a stage of an SPDL pipeline in Python": Program(
+        "Python lock",
+        "spdl",
+        partial(threaded, loader=pipeline),
+        {"load": tokenise},
+        {"load": digest, "apart": True},
+        follows="release the GIL",
+    ),
+    "a DataLoader that a thread reads ahead": Program(
+        "Python lock",
+        "feed",
+        partial(threaded, loader=ahead),
+        {"load": tokenise},
+        {"load": digest},
+        {"workers": 2},
+        cpus=2,
     ),
     "a stage of SPDL that decodes one at a time": Program("slow operator", "decode", stages),
 }

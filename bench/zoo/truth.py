@@ -34,8 +34,9 @@ class Case:
 
     `content(i)` is batch i, made at no cost. `batches` and `epochs` are those of our run and of
     each plain one; where epochs are alike and start slowly, a plain run has `truth_epochs` of
-    them. `widest` is how wide the interval may be either way, as a share of the speed-up. The
-    estimate lies within `close` of the truth, or, unless it must be close, in its interval.
+    them. `widest` is how wide the interval may be either way, as a share of the speed-up. `faults`
+    asks for as many page faults in both arms. The estimate lies within `close` of the truth, or,
+    unless it must be close, in its interval.
     """
 
     what: str
@@ -48,6 +49,7 @@ class Case:
     peers_batches: int = 100
     widest: float | None = None
     drifts: bool = False
+    faults: bool = False
     close: float = 0.05
     is_close: bool = False
 
@@ -295,7 +297,9 @@ def cases() -> dict[str, Case]:
         "short steps": workers(
             "2 CPU-bound workers, step burns 4", Burn(16), scanning(Burn(3.8)), batches=500
         ),
-        "faults": in_process("5 ms, step makes 32 MB of 8", Sleep(5), to_floats, content=frames),
+        "faults": in_process(
+            "5 ms, step makes 32 MB of 8", Sleep(5), to_floats, content=frames, faults=True
+        ),
         "growing": in_process("10 ms, step grows 2 to 18", Sleep(10), growing_with_time),
         "drift": in_process(
             "CPU-bound, core shared for a third", Burn(8), every(Burn(8)), drifts=True

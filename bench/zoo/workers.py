@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from multiprocessing import get_context
@@ -22,6 +22,7 @@ from bench.zoo.programs import (
     Samples,
     Stream,
     Training,
+    nothing,
     of_this_worker,
     train,
 )
@@ -58,9 +59,11 @@ def normalise(ms: float) -> None:
     burn(ms)
 
 
-def augmented(_: Path, steps: float, samples: int = BATCHES, **options: Any) -> Training:
-    """A training with a sample in each batch."""
-    return train(Samples(partial(sample_of, steps=steps), samples), batch_size=1, **options)
+def augmented(
+    _: Path, steps: float, samples: int = BATCHES, kind: Any = Samples, **options: Any
+) -> Training:
+    """A training with a sample in each batch, of a dataset or of a stream of it."""
+    return train(kind(partial(sample_of, steps=steps), samples), batch_size=1, **options)
 
 
 class MadeByAll(Stream):
@@ -98,15 +101,16 @@ def spectrograms(_: Path, times: int = 60, threads: int = 0) -> Training:
     return train(samples, batch_size=1, worker_init_fn=limit if threads else None)
 
 
-def compute() -> None:
+def compute(cpus: set[int]) -> None:
+    os.sched_setaffinity(0, cpus)
     while True:
         hashes(100)
 
 
-def beside_others(folder: Path, *, faulty: bool) -> Training:
-    """Other programs may compute, until training is closed."""
+def busy(programs: int, cpus: set[int]) -> Callable[[], None]:
+    """Let other programs compute on these CPUs, until what is returned is called."""
     fork = get_context("fork")
-    others = [fork.Process(target=compute, daemon=True) for _ in range(CPUS * faulty)]
+    others = [fork.Process(target=compute, args=(cpus,), daemon=True) for _ in range(programs)]
     for other in others:
         other.start()
 
@@ -115,16 +119,47 @@ def beside_others(folder: Path, *, faulty: bool) -> Training:
             other.terminate()
             other.join()
 
+    return close
+
+
+def beside_others(folder: Path, *, faulty: bool) -> Training:
+    close = busy(CPUS * faulty, os.sched_getaffinity(0))
     return augmented(folder, 0.35 * CPUS, close=close)
 
 
+def one_cpu() -> set[int]:
+    return {max(os.sched_getaffinity(0))}
+
+
 def all_on_one_cpu(_worker: int) -> None:
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    os.sched_setaffinity(0, one_cpu())
+
+
+def second_on_one_cpu(worker: int) -> None:
+    if worker == 1:
+        all_on_one_cpu(worker)
 
 
 def bound_and_freed(worker: int) -> None:
     all_on_one_cpu(worker)
+    use_all_cpus()
+
+
+def use_all_cpus() -> None:
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
+
+
+def bound_before(folder: Path, bind: Callable[[int], None]) -> Training:
+    """Training may be bound to a CPU before its workers start, as by a library at its import."""
+    bind(0)
+    return augmented(folder, 0.6, close=use_all_cpus)
+
+
+def pinned(
+    folder: Path, programs: int = 5, init: Callable[[int], None] = second_on_one_cpu
+) -> Training:
+    """The second of two workers is bound to a CPU, which so many other programs use."""
+    return augmented(folder, 0.6, worker_init_fn=init, close=busy(programs, one_cpu()))
 
 
 def packed(_: Path, *, faulty: bool) -> Training:
@@ -189,6 +224,13 @@ PROGRAMS = {
     "no workers": Program(
         "zero workers", "num_workers", partial(augmented, steps=0.75), {"workers": 0}, {}
     ),
+    "a stream without workers": Program(
+        "zero workers",
+        "num_workers",
+        partial(augmented, steps=1.0, kind=Stream),
+        {"workers": 0},
+        {},
+    ),
     "a stream that every worker makes whole": Program(
         "samples thrown away",
         "divide",
@@ -217,6 +259,16 @@ PROGRAMS = {
         {"workers": CPUS},
     ),
     "other programs on all CPUs": Program("oversubscription", "", beside_others),
+    "training bound to a CPU at an import": Program(
+        "confined workers",
+        "affinity",
+        bound_before,
+        {"bind": all_on_one_cpu},
+        {"bind": nothing},
+        {"bind": bound_and_freed},
+        cpus=3,
+        fault_cpus=2,
+    ),
     "all workers bound to one CPU": Program(
         "confined workers",
         "worker_init_fn",
@@ -227,17 +279,30 @@ PROGRAMS = {
         cpus=4,
         fault_cpus=2,
     ),
+    "a worker bound to a busy CPU": Program(
+        "confined workers",
+        "second_on_one_cpu",
+        pinned,
+        {},
+        {"programs": 0},
+        {"init": bound_and_freed},
+        cpus=3,
+        fault_cpus=2,
+    ),
     "a shard that is packed harder": Program("slow worker", "1", packed),
     "spawn, and a long list of files": Program(
         "worker start",
         "persistent_workers",
         catalogue,
         {"files": 200_000},
-        {"files": 9, **STAY},
+        {"files": 300, **STAY},
         STAY,
     ),
     "a vocabulary loaded by each worker": Program(
         "worker start", "load_vocabulary", with_vocabulary
+    ),
+    "a vocabulary, in workers that nobody looks into": Program(
+        "epoch boundaries", "persistent_workers", with_vocabulary, looks_inside=False
     ),
     "an iterator for each batch": Program(
         "loader re-created", "iter", partial(augmented, steps=0.5, workers=1), {"fresh": 75}, {}
