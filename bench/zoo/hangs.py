@@ -136,9 +136,10 @@ def forked_loop() -> None:
 
 
 def full_pipe() -> None:
-    """Workers report each sample to a process that reads none, through a pipe that fills up."""
+    """Workers report each sample to a process that was stopped, through a pipe that fills up."""
     receiving, sending = os.pipe()
-    FORK.Process(target=signal.pause, daemon=True).start()  # it has the pipe's other end open too
+    stop = partial(signal.raise_signal, signal.SIGSTOP)
+    FORK.Process(target=stop, daemon=True).start()  # it has the pipe's other end open too
     os.close(receiving)
     train(loader(Numbers(lambda _: os.write(sending, REPORT))))
 
