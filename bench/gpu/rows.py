@@ -146,10 +146,10 @@ def beside_plain_loops(
     starved = speedup.low > 1.1 if is_starved else speedup.high < 1.1
     wanted = "from 1.10x" if is_starved else "under 1.10x"
     yield Result("whole interval", wanted, words, held=starved)
-    yield from beside_referee("all", folder, lambda: loader, step, apart=None)
     waits, steps = column(log, "wait_ns"), column(log, "step_ns")
     share = np.nansum(waits) / np.nansum(waits + steps)
     yield Result("1 / (1 - wait), all batches", "-", f"{1 / (1 - share):.2f}x", held=None)
+    yield from beside_referee("all", folder, lambda: loader, step, apart=None)
     with LoaderEvaluator(loader, mode="replay", probes=()) as replay:
         replay_s = host_s(partial(epoch, replay, step))
     yield Result("replay", truth, f"{real_s[-1] / replay_s:.2f}x", held=None)
