@@ -104,7 +104,7 @@ truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minut
 	.venv/bin/python -m bench.truth
 
 intervals: .venv/.dev  ## how often intervals contain the truth, by simulation (two minutes)
-	.venv/bin/python bench/intervals.py
+	.venv/bin/python -m bench.intervals
 
 predict: .venv/.dev  ## throughput under other settings, predicted and then measured, on all CPUs and on two; tune beside a grid search; what the list of what to do brings (some 45 minutes)
 	.venv/bin/python -m bench.prediction
@@ -113,7 +113,7 @@ predict: .venv/.dev  ## throughput under other settings, predicted and then meas
 	.venv/bin/python -m bench.followed
 
 faults: .venv/.dev  ## what is found first in 62 programs with a fault and in their healthy twins, and what the advice brings (20 minutes)
-	.venv/bin/python -m bench.faults.run --evaluate
+	.venv/bin/python -m bench.faults.run
 
 fuzz: .venv/.dev  ## 100,000 files that were mutated, read and given to the commands (20 minutes)
 	.venv/bin/python -m bench.fuzz.run $(FUZZ)
@@ -138,7 +138,7 @@ peer-suites: .venv/.dev  ## tests of PyTorch, torchdata and DALI against wrapped
 	.venv/bin/python bench/peers/run.py $(SUITES)
 
 clean:
-	rm -rf .venv .venv-before .venv-lowest .venv-newest .venv-programs .venv-release .venv-3.*
+	rm -rf .venv .venv-lowest .venv-newest .venv-programs .venv-release .venv-3.*
 
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv

@@ -1,39 +1,28 @@
 """How often `compare BEFORE AFTER` calls a pair of equal runs equal, and finds a planted slow-down.
 
-    python -m bench.baseline [--rounds 20] [--slower 0.1]
-
 In each round come three runs, one right after the other: a baseline, one like it, and a slower one.
 Each is of three epochs of a DataLoader with two workers, whose samples and steps sleep. Exit status
 1 if an equal run is said to differ, or a slow-down is not found.
 """
 
-from __future__ import annotations
-
-import argparse
 import sys
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.judge import pace
-from bench.tables import in_words
+from bench.tables import in_words, parser_of
 from bench.zoo.outside import slow
-from loadeval import LoaderEvaluator
 
 SAMPLE_MS = 40.0
 
 
 def run(log: Path, sample_ms: float) -> Path:
-    """The log of a run of batches of one sample."""
-    training = slow(300, sample_ms, 5, 3, num_workers=2)
-    with LoaderEvaluator(training.loader, log_file=log, overwrite=True) as loader:
-        training.run(loader)
-    return log
+    return slow(300, sample_ms, 5, 3, num_workers=2).logged(log, "log", overwrite=True)
 
 
 def main() -> int:
-    """Print a line for each pair, and how often what was said."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--slower", type=float, default=0.1, help="a share of the throughput")
     options = parser.parse_args()

@@ -1,38 +1,29 @@
 """What loadeval said of the recorded runs before a redesign, beside what it says of them now.
 
-    python -m bench.before_after [--only NAME]
-
-The wheel of an earlier commit is installed into an environment of its own, `.venv-before`, which
-has the libraries of this one. Both are given each recorded run by `compare --json` and
-`whatif --json`. What the earlier one says is put under the keys of today, and figures that both
-have are compared. Prints those that differ, and where one says something and the other nothing.
-Exit status 1 where the earlier one reads a run and this one does not.
+Both are given each recorded run by `compare --json` and `whatif --json`. What the earlier one says
+is put under the keys of today, and figures that both have are compared. Prints those that differ,
+and where one says something and the other nothing. Exit status 1 where the earlier one reads a run
+and this one does not.
 """
 
-from __future__ import annotations
-
-import argparse
 import json
 import math
 import os
 import shutil
-import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bench.judge import JudgeError, environment, printed
+from bench.tables import parser_of
 from tests.recordings import RECORDED, laid_out
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-ROOT = Path(__file__).parents[1]
 BEFORE = "dcf92e7"
 """The last commit before the redesign."""
-ENVIRONMENT = ROOT / ".venv-before"
 COMMANDS = ("compare", "whatif")
 ALIKE = 1e-9
 NOTHING = 1e-12
@@ -51,49 +42,25 @@ NAMED_BY = ("rule", "name", "subject", "stage", "num_workers", "place", "probe",
 """Items of a list that have one of these are known by it, wherever they stand."""
 
 
-def python_before() -> Path:
-    """The Python of an environment with loadeval as it was; it is made where there is none."""
-    python = ENVIRONMENT / "bin" / "python"
-    done = ENVIRONMENT / f"loadeval-{BEFORE}"
-    if done.exists():
-        return python
-    subprocess.run(
-        [sys.executable, "-m", "venv", "--clear", "--without-pip", ENVIRONMENT], check=True
-    )
-    (ENVIRONMENT / ".gitignore").write_text("*\n")
-    (packages,) = ENVIRONMENT.glob("lib/python*/site-packages")
-    with TemporaryDirectory() as folder:
-        archive = Path(folder) / "before.zip"
-        git = ["git", "archive", "--output", str(archive), BEFORE]
-        subprocess.run(git, cwd=ROOT, check=True)
-        shutil.unpack_archive(archive, folder)
-        build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
-        subprocess.run(build, cwd=folder, check=True, capture_output=True)
-        (wheel,) = Path(folder).glob("dist/*.whl")
-        shutil.unpack_archive(wheel, packages, "zip")
-    # Paths in such a file are searched, but files like it there are not read: no editable install.
-    ours = [path for path in sys.path if Path(path).name == "site-packages"]
-    (packages / "libraries.pth").write_text("".join(f"{path}\n" for path in ours))
-    done.touch()
-    return python
+def tree_before(folder: Path) -> str:
+    """Where Python finds loadeval as it was; it has the libraries of this one."""
+    archive = folder / "before.zip"
+    printed("git", "archive", "--output", str(archive), BEFORE)
+    shutil.unpack_archive(archive, folder)
+    return os.pathsep.join((str(folder), str(folder / "adapters")))
 
 
-def said(python: Path, name: str) -> dict[str, Any]:
-    """What each command says of the run `name`: its JSON, or its error."""
+def said(path: str, name: str) -> dict[str, Any]:
+    """What each command says of the run `name`, its JSON or its error, with this PYTHONPATH."""
     outcomes: dict[str, Any] = {}
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     with TemporaryDirectory() as folder:
         runs = laid_out(name, Path(folder))
         for command in COMMANDS:
-            done = subprocess.run(
-                [python, "-m", "loadeval", command, *runs, "--json"],
-                cwd=folder,
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            outcomes[command] = done.stderr if done.returncode else json.loads(done.stdout)
+            words = (sys.executable, "-m", "loadeval", command, *runs, "--json")
+            try:
+                outcomes[command] = json.loads(printed(*words, cwd=Path(folder), PYTHONPATH=path))
+            except JudgeError as error:
+                outcomes[command] = str(error)
     return outcomes
 
 
@@ -162,10 +129,8 @@ def name_of(item: Any) -> str | None:
 def compared(name: str, before: Any, now: Any) -> tuple[int, list[str]]:
     """How many figures both have; and a line for each that differs."""
     if isinstance(before, str) or isinstance(now, str):
-        if isinstance(before, str) and isinstance(now, str):
-            return 0, [] if before == now else [f"{name}: {before.strip()!r}, now {now.strip()!r}"]
-        which, why = ("before", before) if isinstance(before, str) else ("now", now)
-        return 0, [f"{name}: {which} it is not read: {why.strip()}"]
+        shown = (each if isinstance(each, str) else "it is read" for each in (before, now))
+        return 0, [] if before == now else [f"{name}: {', now '.join(shown)}"]
     earlier, later = dict(figures(as_now(before))), dict(figures(now))
     both = [path for path in earlier if path in later]
     lines = [
@@ -177,22 +142,17 @@ def compared(name: str, before: Any, now: Any) -> tuple[int, list[str]]:
 
 
 def main() -> int:
-    """Print what differs."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", action="append", choices=RECORDED, help="this run; repeatable")
-    options = parser.parse_args()
-    names = options.only or list(RECORDED)
-    pythons = (python_before(), Path(sys.executable))
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        before, now = (list(threads.map(partial(said, python), names)) for python in pythons)
+    names = parser_of(__doc__, RECORDED).parse_args().only or list(RECORDED)
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as threads:
+        paths = tree_before(Path(folder)), environment()["PYTHONPATH"]
+        before, now = (list(threads.map(partial(said, path), names)) for path in paths)
     count, differing, lost = 0, 0, []
     for name, earlier, later in zip(names, before, now, strict=True):
         for command in COMMANDS:
             alike, lines = compared(f"{command} {name}", earlier[command], later[command])
             count += alike
             differing += len(lines)
-            for line in lines:
-                print(line)
+            print("".join(f"{line}\n" for line in lines), end="")
             if isinstance(later[command], str) and not isinstance(earlier[command], str):
                 lost.append(f"{command} {name}")
     print(f"\n{count:,} figures of {len(names)} runs that both have; {differing:,} lines differ")

@@ -4,8 +4,6 @@ What a rule finds, shows by and is excluded by is its docstring, and what it say
 the recorded runs.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import tempfile
@@ -50,7 +48,6 @@ def runs_of(name: str) -> list[tuple[Run, Run | None]]:
 
 
 def rules() -> str:
-    """All rules, file by file, as a part of the page."""
     shown, parts = examples(), list[str]()
     for room in ROOMS:
         module = import_module(f"loadeval.findings.{room}")
@@ -82,7 +79,6 @@ def _plain(text: str) -> str:
 
 
 def page(text: str) -> str:
-    """The page with the rules as they are now."""
     before, _, rest = text.partition(BEGIN)
     return f"{before}{BEGIN}\n{rules()}\n{END}{rest.partition(END)[2]}"
 

@@ -1,30 +1,25 @@
 """How often intervals contain the truth, and how wide they are: simulated runs, without a clock.
 
-    .venv/bin/python bench/intervals.py [--runs 400] [--case NAME]
-
 Of each kind of loader 93 to 97% of the intervals shall contain the true speed-up of its steady
 state, at least 92% where stalls come in one of 37 batches and three or more were measured. The
 median interval shall be at most 1.3 times as wide as that of the method before this one. Exits with
 1 otherwise. The width is the median of the logarithm of high over low.
 """
 
-from __future__ import annotations
-
-import argparse
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from loadeval.data.columns import UNKNOWN, Columns
-from loadeval.data.lines import Header, LoaderInfo
+from bench.tables import parser_of
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import LoaderInfo
 from loadeval.data.run import Run
 from loadeval.estimate.gap import gap
+from tests.runs.given import make_header
+from tests.runs.tables import steps_table
 
 Times = npt.NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int, int], Times]
@@ -173,42 +168,24 @@ def simulated(case: Case, plan: Sequence[tuple[int, int]], runs: int) -> list[Ru
             pairs[chosen, at_real[warmup:]] = pairs[chosen, at_ideal[IDEAL_WARMUP:]] = pair
             arm[chosen, at_ideal] = 1
         begin += sum(lengths)
-    header = Header(
-        run_id="",
-        name="",
-        mode="alternate",
-        created="",
-        unit="images",
-        warmup=1,
-        loader=LoaderInfo("loader", workers=case.depth, prefetch_depth=case.depth),
-    )
-    constant = {name: np.zeros(total, np.int64) for name in ("epoch", "instrumented")}
-    unknown = {name: np.full(total, UNKNOWN) for name in ("gpu_idle_ns", "gpu_step_ns")}
+    loader = LoaderInfo("loader", workers=case.depth, prefetch_depth=case.depth)
     made = []
     for number in range(runs):
         wait_ns, step_ns = (
             np.rint(np.maximum(times[number], 0.0) * STEP_NS).astype(np.int64)
             for times in (wait, step)
         )
-        columns = {
-            "arm": arm[number].astype(np.int64),
-            "pair": pairs[number].astype(np.int64),
-            "request_ns": np.cumsum(wait_ns + step_ns) - wait_ns - step_ns,
-            "wait_ns": wait_ns,
-            "step_ns": step_ns,
-            "samples": np.full(total, 4),
-            "nbytes": np.full(total, UNKNOWN),
-            "batch": np.arange(total),
-        }
-        made.append(Run(header, Columns({**constant, **unknown, **columns})))
+        steps = steps_table(
+            epoch=np.zeros(total),
+            arm=arm[number].astype(np.int64),
+            pair=pairs[number].astype(np.int64),
+            request_ns=np.cumsum(wait_ns + step_ns) - wait_ns - step_ns,
+            wait_ns=wait_ns,
+            step_ns=step_ns,
+            samples=np.full(total, 4),
+        )
+        made.append(Run(make_header(mode="alternate", loader=loader), steps))
     return made
-
-
-def stalls_of(run: Run) -> int:
-    """How many stalls were measured."""
-    steps = run.steps
-    waits_ns = steps.wait_ns[(steps.pair != UNKNOWN) & (steps.arm == 0)]
-    return int((waits_ns > STALL * STEP_NS).sum())
 
 
 def examined(name: str, plan: str, runs: int) -> tuple[int, int, float]:
@@ -216,7 +193,9 @@ def examined(name: str, plan: str, runs: int) -> tuple[int, int, float]:
     case, widths, covered = CASES[name], list[float](), 0
     true = true_speedup(case)
     for run in simulated(case, PLANS[plan], runs):
-        if case.kind == STALLS and stalls_of(run) < FEWEST_STALLS:
+        counted = (run.steps.pair != UNKNOWN) & (run.steps.arm == 0)
+        stalls = int((run.steps.wait_ns[counted] > STALL * STEP_NS).sum())
+        if case.kind == STALLS and stalls < FEWEST_STALLS:
             continue
         speedup = gap(run).steady_speedup
         if speedup is None or speedup.low is None:
@@ -228,14 +207,12 @@ def examined(name: str, plan: str, runs: int) -> tuple[int, int, float]:
 
 
 def main() -> int:
-    """Print the coverage of each case and plan, and whether each kind of loader has enough."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__, CASES)
     parser.add_argument("--runs", type=int, default=400)
-    parser.add_argument("--case", choices=CASES, action="append")
     options = parser.parse_args()
     counts: dict[str, list[int]] = {}
     ratios: list[float] = []
-    for name in options.case or CASES:
+    for name in options.only or CASES:
         for plan, before in zip(PLANS, BEFORE[name], strict=True):
             count, covered, width = examined(name, plan, options.runs)
             total = counts.setdefault(CASES[name].kind, [0, 0])

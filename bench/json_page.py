@@ -1,19 +1,13 @@
 """Writes docs/json.md, docs/json.schema.json and docs/run-log.md, from the types of what they show.
 
-    python -m bench.json_page
-
 What stands above MARK in a page is written by hand. The rest of json.md are the types that
 `as_json` is given, with their docstrings, and what it makes of a recorded run; of run-log.md the
 lines of a log, and the metrics of the probes.
 """
 
-from __future__ import annotations
-
-import ast
 import inspect
 import json
 import re
-import sys
 from collections import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass, replace
@@ -59,16 +53,6 @@ EXAMPLE = "before-demo"
 DIGITS = 6
 LONGEST = 2
 """Of longer lists the example has the first items."""
-
-
-def hints_of(kind: type) -> dict[str, Any]:
-    """The types of its fields, also those that its file imports for type checkers alone."""
-    module = sys.modules[kind.__module__]
-    names = dict(vars(module))
-    for node in ast.parse(inspect.getsource(module)).body:
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            exec(compile(ast.Module(node.body, []), module.__name__, "exec"), names)
-    return get_type_hints(kind, names)
 
 
 class TwoRuns(TypedDict):
@@ -177,8 +161,10 @@ PROBES: dict[str, type] = {
 }
 TABLES = {"epochs": epochs, "outliers": outliers, "step": step_lines}
 """What makes the columns under a key; its docstring tells of them."""
-TEXTS = ("place", "call")
+OF_TEXTS = ("place", "call")
 """Columns of texts; all others are of numbers."""
+TEXTS = {"type": "array", "items": {"type": "string"}}
+NUMBERS = {"type": "array", "items": {"type": ["number", "null"]}}
 NS_A_BATCH = (
     *("real", "ideal", "loader_only", "waiting", "contention", "starts", "lost", "whole"),
     *("real_wait", "real_step", "ideal_wait", "gpu_idle"),
@@ -240,7 +226,7 @@ def schema_of(kind: Any, types: dict[str, Schema]) -> Schema:  # noqa: C901, PLR
 def fields_of(kind: type) -> dict[str, Any]:
     """The type of each key that `as_json` makes of a type; empty of what is no object."""
     if kind is Run:
-        of_run = {**hints_of(Run), "batches": int}
+        of_run = {**get_type_hints(Run), "batches": int}
         kept = {name: of_run[name] for name in ("batches", *KEPT)}
         return {"path": of_run["path"], **fields_of(Header), **kept}
     names: Sequence[str] = getattr(kind, "_fields", ())
@@ -250,7 +236,7 @@ def fields_of(kind: type) -> dict[str, Any]:
         names = kind.__struct_fields__
     elif hasattr(kind, "__total__"):
         names = list(kind.__annotations__)
-    hints = hints_of(kind) if names else {}
+    hints = get_type_hints(kind) if names else {}
     return {name: hints[name] for name in names}
 
 
@@ -276,7 +262,6 @@ def docstring_of(documented: object) -> tuple[str, dict[str, str]]:
 
 
 def referring_to(name: str) -> Schema:
-    """What is described under this name."""
     return {"$ref": f"#/$defs/{name}"}
 
 
@@ -284,7 +269,9 @@ def whole_schema() -> Schema:
     """That of all commands, under their names, and of all types in what they print."""
     run = example_run()
     types = {
-        key: object_of({name: column_of(name) for name in make(run).names}, make)
+        key: object_of(
+            {name: TEXTS if name in OF_TEXTS else NUMBERS for name in make(run).names}, make
+        )
         for key, make in TABLES.items()
     }
     commands = {
@@ -297,11 +284,6 @@ def whole_schema() -> Schema:
         "anyOf": [referring_to(command) for command in commands],
         "$defs": {**commands, **types},
     }
-
-
-def column_of(name: str) -> Schema:
-    """A column of a table."""
-    return {"type": "array", "items": {"type": "string" if name in TEXTS else ["number", "null"]}}
 
 
 def in_words(schema: Schema) -> str:  # noqa: PLR0911 - a line for each kind
@@ -415,7 +397,6 @@ def left_out(field: inspect.Parameter) -> str:
 
 
 def main() -> None:
-    """Write the files."""
     schema = whole_schema()
     SCHEMA.write_text(written(schema) + "\n", encoding="utf-8")
     for path, made in ((PAGE, page(schema)), (LOG_PAGE, log_page())):

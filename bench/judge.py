@@ -4,13 +4,11 @@ An instrument stands outside: it uses public names, and reads what commands prin
 other keys, or lines of a log other fields, this file changes and no instrument does.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,28 +17,52 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from loadeval import Estimate
+from loadeval import Estimate, read_run
 
 ROOT = Path(__file__).parents[1]
 COMMAND = (sys.executable, "-m", "loadeval")
 ALL_GONE = 0.99
 """What costs more of the time than this is counted as this."""
+UNKNOWN = -1
+"""As a run's steps have it."""
 
 
 class JudgeError(Exception):
-    """A command did not say what it was asked."""
+    """A command failed."""
+
+
+def environment() -> dict[str, str]:
+    """Of a process that finds loadeval, and is no rank of another job."""
+    own = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
+    places = (str(ROOT), str(ROOT / "adapters"), own.get("PYTHONPATH", ""))
+    return {**own, "PYTHONPATH": os.pathsep.join(filter(None, places))}
+
+
+def printed(*command: str, cwd: Path = ROOT, **variables: str) -> str:
+    """What a command prints. Raises JudgeError."""
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**environment(), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()
+        raise JudgeError(f"{' '.join(command)} ended with {done.returncode}: {said}")
+    return done.stdout
+
+
+def launched(logs: Path, program: Iterable[str], *options: str) -> str:
+    """What a program prints under `loadeval run`, whose logs go into a folder."""
+    run = (*COMMAND, "run", "--output", str(logs), *options, "--", sys.executable)
+    return printed(*run, *program)
 
 
 def asked(command: str, *arguments: object) -> Any:
-    """What a command prints as JSON, run as a user would. Raises JudgeError."""
-    words = [*COMMAND, command, *map(str, arguments), "--json"]
-    places = (str(ROOT), str(ROOT / "adapters"), os.environ.get("PYTHONPATH", ""))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip()
-        raise JudgeError(f"loadeval {command} ended with {done.returncode}: {said}")
-    return json.loads(done.stdout)
+    """What a command of loadeval prints as JSON."""
+    return json.loads(printed(*COMMAND, command, *map(str, arguments), "--json"))
 
 
 class Advice(msgspec.Struct, frozen=True):
@@ -131,21 +153,13 @@ class Said:
     verdict: str
     is_concluded: bool
 
-    @property
-    def speedup(self) -> Estimate | None:
-        return self.gap.speedup
-
-    @property
-    def steady_speedup(self) -> Estimate | None:
-        return self.gap.steady_speedup
-
     def finding(self, rule: str) -> Finding:
         """That of the rule. Raises KeyError where it found nothing."""
         return {finding.rule: finding for finding in self.findings}[rule]
 
 
 def compared(*runs: Path) -> Said:
-    """What `compare` says of them. Raises JudgeError."""
+    """What `compare` says of them."""
     content = asked("compare", *runs)
     result = content.get("result", content)
     diagnosis, stages, verdict = result["diagnosis"], result["stages"], result["verdict"]
@@ -191,7 +205,6 @@ class Backend:
 
 
 def backends(logs: Sequence[Path]) -> list[Backend]:
-    """What `compare` says of the logs of several. Raises JudgeError."""
     content = asked("compare", *logs)
     found = [Backend(name, None, None, why) for name, why in content["failed"].items()]
     for name, result in content["backends"].items():
@@ -208,69 +221,30 @@ def predicted(log: Path, workers: int, prefetch_factor: int, *, in_order: bool) 
 
 
 def batches_in(log: Path) -> int:
-    """How many batches a log has so far."""
-    return sum(map(_size, lines_of(log, "block")))
-
-
-def lines_of(log: Path, kind: str) -> Iterator[dict[str, Any]]:
-    """The whole lines of that type, as docs/run-log.md describes them."""
+    """How many batches a log has, which may be too long to be read whole."""
     with log.open(encoding="utf-8") as lines:
-        for line in lines:
-            if line.endswith("\n") and f'"type":"{kind}"' in line:
-                yield json.loads(line)
+        return sum(len(json.loads(line)["wait_ns"]) for line in lines if '"type":"block"' in line)
 
 
-def page_faults(log: Path, arm: str) -> float | None:
-    """Minor page faults per counted batch of an arm; None where they were not all counted."""
-    blocks = [
-        block
-        for block in lines_of(log, "block")
-        if block.get("pair") is not None and not block.get("instrumented")
-    ]
-    pairs = {block["pair"] for block in blocks}
-    counted = sum(_size(block) for block in blocks if block["arm"] == arm)
-    faults = [
-        window["minor_faults"]
-        for window in lines_of(log, "window")
-        if window["arm"] == arm and window["pair"] in pairs
-    ]
-    return sum(faults) / counted if counted and None not in faults else None
+def page_faults(log: Path, arm: int) -> float | None:
+    """Minor page faults per counted batch of the real arm, or the ideal one, 1, if all are known.
+
+    Blocks with instruments do not count.
+    """
+    run = read_run(log)
+    counted = (run.steps.pair != UNKNOWN) & (run.steps.instrumented == 0)
+    pairs = set(run.steps.pair[counted].tolist())
+    windows = (each for each in run.windows if each.pair in pairs)
+    faults = [each.minor_faults for each in windows if each.arm == ("real", "ideal")[arm]]
+    known = [count for count in faults if count is not None]
+    batches = int((counted & (run.steps.arm == arm)).sum())
+    return sum(known) / batches if batches and len(known) == len(faults) else None
 
 
 def column(log: Path, name: str) -> npt.NDArray[np.float64]:
-    """A column of all batches, in the order of the log; NaN where it is not known.
-
-    Steps that are open are closed. GPU idle times are those of one epoch after the other, of a log
-    whose epochs are not interleaved.
-    """
-    blocks = list(lines_of(log, "block"))
-    epoch = np.repeat([block["epoch"] for block in blocks], list(map(_size, blocks)))
-    if name == "gpu_idle_ns":
-        values = np.full(len(epoch), np.nan)
-        for line in lines_of(log, "gpu_idle"):
-            first = int(np.flatnonzero(epoch == line["epoch"])[0]) + line["first"]
-            idle_ns = np.array(line["gpu_idle_ns"], dtype=np.float64)
-            values[first : first + len(idle_ns)] = idle_ns
-        return values
-    values = _joined(blocks, name)
-    if name == "step_ns":
-        requests, waits = _joined(blocks, "request_ns"), _joined(blocks, "wait_ns")
-        ends = {line["epoch"]: line["request_ns"] for line in lines_of(log, "epoch")}
-        for number in np.unique(epoch):
-            rows = np.flatnonzero(epoch == number)
-            following = np.append(requests[rows[1:]], ends.get(number, np.nan))
-            steps = following - requests[rows] - waits[rows]
-            values[rows] = np.where(np.isnan(values[rows]), steps, values[rows])
-    return values
-
-
-def _size(block: dict[str, Any]) -> int:
-    return len(block["wait_ns"])
-
-
-def _joined(blocks: Iterable[dict[str, Any]], name: str) -> npt.NDArray[np.float64]:
-    parts = [block[name] or [None] * _size(block) for block in blocks]
-    return np.concatenate([np.array(part, dtype=np.float64) for part in (*parts, [])])
+    """A column of all batches, epoch by epoch; NaN where it is not known."""
+    values = read_run(log).steps[name]
+    return np.where(values == UNKNOWN, np.nan, values)
 
 
 @dataclass(frozen=True)
@@ -283,7 +257,6 @@ class Loader:
 
 
 def loaders_in(folder: Path) -> list[Loader]:
-    """Those of all processes."""
     return [
         Loader(folder / loader["log"], loader["role"], loader["optimizer_steps"])
         for path in sorted(folder.glob("rank*.json"))

@@ -1,15 +1,10 @@
 """What looking takes of the CPUs: inside a DataLoader, at the host, and from outside by `attach`.
 
-    python -m bench.looking [inside | host | attach]
-
 Inside: each subject is iterated with its stages timed and without, in turns; CPU time of workers
 and training process together, as the median of the differences of neighbours. Of the others it is
 the CPU time of the readings themselves: a training loses no more of one that is free.
 """
 
-from __future__ import annotations
-
-import os
 import random
 import resource
 import statistics
@@ -25,7 +20,6 @@ import torch
 from torch.utils.data import DataLoader
 
 from bench.tables import show
-from bench.zoo.costs import MS
 from bench.zoo.images import Compose
 from bench.zoo.programs import Samples
 from loadeval import LoaderEvaluator
@@ -50,20 +44,10 @@ run()
 """The command, which looks once it is told to: what it imports until then does not count."""
 
 
-class Transformed(Samples):
-    """The same sample each time, after some transforms."""
-
-    def __init__(self, sample: Any, count: int, transforms: list[Any]) -> None:
-        self.sample, self.count, self.transform = sample, count, Compose(transforms)
-
-    def read(self, _index: int) -> Any:
-        return self.transform(self.sample)
-
-
 def of_samples(sample: Any, per_batch: int, transforms: int = 0, **how: Any) -> DataLoader[Any]:
-    """A loader of as many batches as are timed of one kind."""
     batches = BATCHES if per_batch == 1 else BATCHES // 10
-    samples = Transformed(sample, per_batch * batches, [lambda x: x] * transforms)
+    samples = Samples(lambda _: samples.transform(sample), per_batch * batches)
+    samples.transform = Compose([lambda x: x] * transforms)
     options = {"num_workers": 1, "collate_fn": lambda samples: samples[0], **how}
     return DataLoader(samples, batch_size=per_batch, **options)
 
@@ -109,7 +93,6 @@ def inside() -> list[tuple[str, str, str]]:
 
 
 def host() -> list[tuple[str, str, str]]:
-    """A reading of the host, as often as by default."""
     probe = HostProbe()
     probe.open()
     began_s = time.thread_time()
@@ -121,31 +104,16 @@ def host() -> list[tuple[str, str, str]]:
     return [("host", f"{share:.2%} of a CPU", "1%")]
 
 
-def training() -> None:
-    """Train until killed; steps and samples sleep."""
-
-    def read(_: int) -> torch.Tensor:
-        time.sleep(8 * MS)
-        return torch.zeros(16)
-
-    print("training", flush=True)
-    samples = Samples(read, 10**9)
-    for _ in DataLoader(samples, batch_size=None, num_workers=os.cpu_count() or 1):
-        time.sleep(4 * MS)
-
-
 def attach() -> list[tuple[str, str, str]]:
     """`loadeval attach` to a training that goes on, its start apart, which is mostly imports."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    command = [sys.executable, "-m", "bench.looking", "training"]
+    command = [sys.executable, "-m", "bench.zoo.whole", "endless"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as trained:
-        assert trained.stdout is not None
         trained.stdout.readline()
         time.sleep(5)
         words = ["attach", str(trained.pid), "--seconds", str(ATTACHED_S), "--json"]
         before_s = cpu_s()
         with subprocess.Popen([sys.executable, "-c", ATTACH, *words], **pipes) as looks:
-            assert looks.stdout is not None
             looks.stdout.readline()
             times = psutil.Process(looks.pid).cpu_times()
             start_s = times.user + times.system
@@ -156,10 +124,7 @@ def attach() -> list[tuple[str, str, str]]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["training"]:
-        training()
-        sys.exit()
     torch.set_num_threads(1)
     parts = {"inside": inside, "host": host, "attach": attach}
-    rows = [row for name in sys.argv[1:] or parts for row in parts[name]()]
+    rows = (row for name in sys.argv[1:] or parts for row in parts[name]())
     show(("looking", "takes", "aimed at"), rows)

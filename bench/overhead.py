@@ -5,15 +5,13 @@ random order within each round; the table shows medians over the rounds. The flo
 that any logger can do: a generator with two clock readings and one append.
 """
 
-from __future__ import annotations
-
 import random
 import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from itertools import cycle, islice
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -21,6 +19,7 @@ from typing import Any
 import torch
 
 from bench.tables import show
+from bench.zoo.programs import Again
 from loadeval import LoaderEvaluator
 
 BATCHES = 20_000
@@ -29,23 +28,8 @@ X, Y = torch.zeros(8, 3, 4, 4), torch.zeros(8, dtype=torch.long)
 TWO = {"x": X, "y": Y}
 
 
-class Batches:
-    """A loader as quick as any: the same batches again and again."""
-
-    def __init__(self, batches: list[Any]) -> None:
-        self.batches = batches
-
-    def __len__(self) -> int:
-        return BATCHES
-
-    def __iter__(self) -> Iterator[Any]:
-        return islice(cycle(self.batches), BATCHES)
-
-
 @dataclass
 class Example:
-    """A batch with attributes."""
-
     x: torch.Tensor
     y: torch.Tensor
     z: torch.Tensor
@@ -66,18 +50,8 @@ def floor(loader: Iterable[Any]) -> Iterator[Any]:
 
 
 def tokens(samples: int, width: int) -> dict[str, torch.Tensor]:
-    """A batch of a language model."""
     names = ("input_ids", "attention_mask", "labels")
     return {name: torch.zeros(samples, width, dtype=torch.long) for name in names}
-
-
-def replayed(loader: Batches) -> LoaderEvaluator:
-    return LoaderEvaluator(loader, mode="replay")
-
-
-def logged_to_file(loader: Batches) -> LoaderEvaluator:
-    path = Path(tempfile.gettempdir()) / "loadeval-overhead.jsonl"
-    return LoaderEvaluator(loader, log_file=path, overwrite=True)
 
 
 Subject = tuple[Callable[[Any], Iterable[Any]], list[Any], float | None]
@@ -106,24 +80,21 @@ def subjects() -> dict[str, Subject]:
         "dict of three, any width": [tokens(8, width) for width in range(1, 100)],
         "two structures in turn": [three, TWO],
     }
+    file = {"log_file": Path(tempfile.gettempdir()) / "loadeval-overhead.jsonl", "overwrite": True}
     found: dict[str, Subject] = {
         "bare for": (iter, [TWO], None),
         "floor": (floor, [TWO], None),
-        "log, to a file": (logged_to_file, [TWO], None),
-        'log, annotate="torch"': (
-            lambda loader: LoaderEvaluator(loader, annotate="torch"),
-            [TWO],
-            None,
-        ),
+        "log, to a file": (partial(LoaderEvaluator, **file), [TWO], None),
+        'log, annotate="torch"': (partial(LoaderEvaluator, annotate="torch"), [TWO], None),
     }
     for kind, batches in kinds.items():
         aim = None if len(batches) > 1 else 3.0
         found[f"log, {kind}"] = LoaderEvaluator, batches, 1.5 if kind == "number" else aim
-        found[f"replay, {kind}"] = replayed, batches, aim
+        found[f"replay, {kind}"] = partial(LoaderEvaluator, mode="replay"), batches, aim
     try:
         dali = import_module("nvidia.dali.plugin.pytorch.loader_evaluator").LoaderEvaluator
         found["DALI LoaderEvaluator log"] = dali, [TWO], None
-        found["DALI LoaderEvaluator replay"] = lambda loader: dali(loader, "replay"), [TWO], None
+        found["DALI LoaderEvaluator replay"] = partial(dali, mode="replay"), [TWO], None
         spdl = import_module("spdl.dataloader").CacheDataLoader
         found["SPDL CacheDataLoader"] = lambda loader: spdl(loader, 20, 20, BATCHES), [TWO], None
     except ImportError as error:
@@ -138,7 +109,7 @@ def main() -> None:
     for _ in range(ROUNDS):
         for name in random.sample(list(timed), len(timed)):
             make, batches, _ = timed[name]
-            iterable = make(Batches(batches))
+            iterable = make(Again(batches, BATCHES))
             began = perf_counter_ns()
             for _ in iterable:
                 pass

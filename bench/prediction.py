@@ -2,40 +2,33 @@
 
 Each workload is recorded once, with one or two workers. The speed-ups that are predicted from that
 are then measured by plain loops, all settings in turns with the recorded ones. `--tune` compares
-`tune` with a grid search instead. Exit status 1 when a workload fails, or tune's settings have less
-than 95% of the throughput of the grid's best.
+`tune` with a grid search instead. Exit status 1 when tune's settings have less than 95% of the
+throughput of the grid's best.
 """
 
-from __future__ import annotations
-
-import argparse
 import os
 import random
 import statistics
-import sys
-import tempfile
 import time
-import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
 from bench.judge import backends, predicted
-from bench.tables import in_words, ratio_of, show
+from bench.tables import in_words, parser_of, ratio_of, show
+from bench.zoo.programs import Training
 from bench.zoo.workloads import Setting, Workload, workloads
-from loadeval import Estimate, LoaderEvaluator, compare_backends, tune
+from loadeval import Estimate, compare_backends, tune
 
 ROUNDS = 3
 SETTLING = 34
 """Batches that are not counted: those of the fullest queue, and some, for workers begin slowly."""
-HEADS = (
-    *("workload", "what", "from", "to", "predicted", "measured", "predicted / measured"),
-    "in range",
-)
+HEADS = ("workload", "what", "from", "to", "predicted", "measured", "ratio", "in range")
 TUNE_HEADS = (
-    *("workload", "best of the grid", "tune's choice", "throughput, tune / grid"),
+    *("workload", "best of the grid", "tune's choice", "tune / grid"),
     *("grid took", "tune took", "reached"),
 )
 GRID = [
@@ -49,14 +42,6 @@ GRID = [
 TUNED = ("jpeg", "latency", "step")
 AS_GOOD = 0.95
 """Throughput with tune's settings over that with the grid's best, at least."""
-
-
-def recorded(workload: Workload, log: Path) -> None:
-    """Write the log of one alternating epoch, with stages."""
-    loader = workload.loader(**Setting(workload.workers).options())
-    with LoaderEvaluator(loader, mode="alternate", stages=True, log_file=log) as evaluated:
-        for batch in evaluated:
-            workload.train(batch)
 
 
 def batch_s(workload: Workload, options: Mapping[str, Any]) -> float:
@@ -91,10 +76,10 @@ def speedups(
     return {name: ratio_of(took_s[over], others) for name, others in took_s.items()}
 
 
-def predict(workload: Workload, folder: Path, rows: list[list[str]]) -> None:
-    """Add a row for what was predicted of each setting, beside what was measured after it."""
+def predict(workload: Workload, folder: Path) -> Iterator[list[str]]:
+    """A row for what was predicted of each setting, beside what was measured after it."""
     present, log = Setting(workload.workers), folder / f"{workload.name}.jsonl"
-    recorded(workload, log)
+    Training(workload.loader(**present.options()), workload.train).logged(log, stages=True)
     settings = [setting for setting in workload.settings if setting != present]
     loaders = {str(setting): setting.options() for setting in (present, *settings)}
     real = speedups(workload, loaders, str(present))
@@ -106,10 +91,10 @@ def predict(workload: Workload, folder: Path, rows: list[list[str]]) -> None:
         measured = real[str(setting)]
         row = [workload.name, workload.what, str(present), str(setting)]
         row += [in_words(promised), in_words(measured), f"{promised.value / measured.value:.2f}"]
-        rows.append([*row, "yes" if low <= measured.value <= high else "no"])
+        yield [*row, "yes" if low <= measured.value <= high else "no"]
 
 
-def summary(rows: list[list[str]]) -> str:
+def summary(rows: Sequence[Sequence[str]]) -> str:
     ratios = [float(row[-2]) - 1 for row in rows]
     errors = [abs(ratio) for ratio in ratios]
     in_range = statistics.mean(row[-1] == "yes" for row in rows)
@@ -120,8 +105,8 @@ def summary(rows: list[list[str]]) -> str:
     )
 
 
-def compare_tuning(workload: Workload, folder: Path, rows: list[list[str]]) -> None:
-    """Add a row of what the grid and tune came to."""
+def compare_tuning(workload: Workload, folder: Path) -> Iterator[list[str]]:
+    """A row of what the grid and tune came to."""
     began = time.perf_counter()
     loaders = {str(number): workload.loader(**options) for number, options in enumerate(GRID)}
     logs = folder / workload.name
@@ -136,44 +121,27 @@ def compare_tuning(workload: Workload, folder: Path, rows: list[list[str]]) -> N
     ratio = speedups(workload, {"tune": ours, "grid": best}, "grid")["tune"].value
     said = [", ".join(f"{name}={value}" for name, value in each.items()) for each in (best, ours)]
     took = [f"{ratio:.2f}", f"{grid_s:.0f} s", f"{tune_s:.0f} s"]
-    rows.append([workload.name, *said, *took, "yes" if ratio >= AS_GOOD else "no"])
+    yield [workload.name, *said, *took, "yes" if ratio >= AS_GOOD else "no"]
 
 
 def main() -> int:
-    """Print a table, and for predictions a summary."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tune", action="store_true", help="compare tune with a grid search")
-    parser.add_argument("--markdown", action="store_true", help="print a table for documents")
-    parser.add_argument("--only", action="append", help="run this workload; may be given again")
-    parser.add_argument("--cpus", type=int, help="use as many of the CPUs, by affinity")
-    options = parser.parse_args()
-    if options.cpus is not None:
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cpus])
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
-    rows: list[list[str]] = []
-    failed = False
-    with tempfile.TemporaryDirectory() as place:
+    with TemporaryDirectory() as place:
         folder = Path(place)
         known = {workload.name: workload for workload in workloads(folder)}
-        chosen = options.only or (TUNED if options.tune else list(known))
-        if not known.keys() >= set(chosen):
-            parser.error(f"expected workloads among {', '.join(known)}")
-        for name in chosen:
-            before, measure = len(rows), compare_tuning if options.tune else predict
-            try:
-                measure(known[name], folder, rows)
-            except Exception as error:  # noqa: BLE001 - the other workloads go on
-                failed = True
-                print(f"{name} failed: {error!r}", file=sys.stderr, flush=True)
-            for row in rows[before:]:
-                print(*row, sep="  ", file=sys.stderr, flush=True)
-    show(TUNE_HEADS if options.tune else HEADS, rows, markdown=options.markdown)
+        parser = parser_of(__doc__, known)
+        parser.add_argument("--tune", action="store_true", help="compare tune with a grid search")
+        parser.add_argument("--cpus", type=int, help="use as many of the CPUs, by affinity")
+        options = parser.parse_args()
+        if options.cpus is not None:
+            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cpus])
+        torch.set_num_threads(1)
+        heads, measure = (TUNE_HEADS, compare_tuning) if options.tune else (HEADS, predict)
+        names = options.only or (TUNED if options.tune else known)
+        rows = show(heads, (row for name in names for row in measure(known[name], folder)))
     if options.tune:
-        return int(failed or any(row[-1] == "no" for row in rows))
-    if rows:
-        print(f"\n{summary(rows)}")
-    return int(failed)
+        return int(any(row[-1] == "no" for row in rows))
+    print(f"\n{summary(rows)}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,20 +1,14 @@
 """How long the report of a job with many ranks takes to make, and in how much memory.
 
-    python -m bench.ranks [--ranks N] [--batches N]
-
 Writes the logs of a simulated training, whose slowest rank and its cost are known, as the recorder
 would: a line each half second. Prints what each command took, the most CPU time and memory that one
 took with its processes, and the size of the page.
 """
 
-from __future__ import annotations
-
-import argparse
 import json
 import os
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -26,7 +20,7 @@ import numpy as np
 import psutil
 
 from bench.judge import COMMAND
-from bench.tables import show
+from bench.tables import parser_of, show
 
 MS = 1_000_000
 STEP_NS = 100 * MS
@@ -36,15 +30,7 @@ EPOCHS = 4
 STRAGGLER_NS = 20 * MS
 SIZES = ((8, 1_000), (64, 10_000), (1_024, 1_000), (1_024, 10_000))
 """Ranks and batches of each; the last one may take 60 s and 2 GiB, and its page 8 MB."""
-HEADS = (
-    *("ranks", "batches each", "logs", "compare", "report", "CPU time at most"),
-    *("memory at most", "page"),
-)
-NOT_KNOWN = (
-    *("prefetch_depth", "batch_size", "pinned", "device", "length", "start_method", "dataset"),
-    *("persistent_workers", "ready_batches", "sampler", "worker_init", "in_order", "made_by"),
-)
-"""What the headers do not tell of a loader."""
+HEADS = ("ranks", "batches each", "logs", "compare", "report", "CPU time", "memory at most", "page")
 
 
 def lines_of(rank: int, ranks: int, batches: int) -> Iterator[dict[str, Any]]:
@@ -68,8 +54,6 @@ def lines_of(rank: int, ranks: int, batches: int) -> Iterator[dict[str, Any]]:
         "samples": np.full(batches, 256),
         "nbytes": np.full(batches, 154_141_696),
     }
-    backend = "torch.utils.data.dataloader.DataLoader"
-    loader = {"backend": backend, "adapter": "", "workers": 8, **dict.fromkeys(NOT_KNOWN)}
     yield {
         "type": "header",
         "format": "loadeval-run",
@@ -81,9 +65,7 @@ def lines_of(rank: int, ranks: int, batches: int) -> Iterator[dict[str, Any]]:
         "warmup": 1,
         "created": f"2026-01-01T00:00:{rank % 60:02}+00:00",
         "environment": {"host": f"node{rank // 8}", "rank": rank, "world_size": ranks},
-        "loader": loader,
-        "settings": {},
-        "cache": None,
+        "loader": {"backend": "torch.utils.data.dataloader.DataLoader", "workers": 8},
     }
     each = batches // EPOCHS
     for epoch in range(EPOCHS):
@@ -91,9 +73,9 @@ def lines_of(rank: int, ranks: int, batches: int) -> Iterator[dict[str, Any]]:
         for start in range(epoch * each, ends, ROWS):
             rows = slice(start, min(start + ROWS, ends))
             block = {name: column[rows].tolist() for name, column in columns.items()}
-            yield {"type": "block", "epoch": epoch, "arm": "real", "pair": None, **block}
+            yield {"type": "block", "epoch": epoch, "arm": "real", **block}
         times = {"request_ns": int(end_ns[ends - 1]), "wait_ns": MS}
-        yield {"type": "epoch", "epoch": epoch, "cause": "exhausted", **times, "error": None}
+        yield {"type": "epoch", "epoch": epoch, "cause": "exhausted", **times}
     yield {"type": "end", "batches": EPOCHS * each}
 
 
@@ -106,9 +88,7 @@ def write(folder: Path, rank: int, ranks: int, batches: int) -> None:
 def measure(*command: str) -> tuple[float, float, float]:
     """The seconds, those of all CPUs, and the peak of memory, in GiB, of a command of loadeval."""
     began, before, most_bytes = time.perf_counter(), os.times(), 0
-
-    def watch(process: psutil.Popen) -> None:
-        nonlocal most_bytes
+    with psutil.Popen([*COMMAND, *command], stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
             total = 0
             for member in [process, *process.children(recursive=True)]:
@@ -116,13 +96,8 @@ def measure(*command: str) -> tuple[float, float, float]:
                     total += member.memory_full_info().pss
             most_bytes = max(most_bytes, total)
             time.sleep(0.02)
-
-    with psutil.Popen([*COMMAND, *command], stdout=subprocess.DEVNULL) as process:
-        watcher = threading.Thread(target=watch, args=(process,))
-        watcher.start()
-        watcher.join()
-        if process.wait():
-            raise SystemExit(f"loadeval {' '.join(command)} failed")
+    if process.returncode:
+        raise SystemExit(f"loadeval {' '.join(command)} failed")
     after = os.times()
     used_s = after.children_user + after.children_system
     used_s -= before.children_user + before.children_system
@@ -151,14 +126,13 @@ def row(folder: Path, ranks: int, batches: int) -> list[str]:
 
 
 def main() -> None:
-    """Print a table, with a row for each job."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--ranks", type=int)
     parser.add_argument("--batches", type=int, default=10_000)
     options = parser.parse_args()
     sizes = SIZES if options.ranks is None else ((options.ranks, options.batches),)
     with tempfile.TemporaryDirectory() as folder:
-        show(HEADS, (row(Path(folder, f"{size}"), *size) for size in sizes), markdown=True)
+        show(HEADS, (row(Path(folder, f"{size}"), *size) for size in sizes))
 
 
 if __name__ == "__main__":

@@ -1,22 +1,15 @@
 """Record runs of planted programs into tests/recorded, one pass on two CPUs.
 
-    python -m bench.record [NAME...] [--table]
-
-Without names all are recorded, some ten minutes, each in a process of its own; while others use the
-CPUs it waits.
-With --table only README.md is written anew, by what is found in the logs that are there.
+All take some ten minutes, each in a process of its own; while others use the CPUs it waits. With
+--table only README.md is written anew, by what is found in the logs that are there.
 """
-
-from __future__ import annotations
 
 import argparse
 import gzip
 import math
 import os
 import re
-import subprocess
 import sys
-import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,43 +19,36 @@ from typing import Any
 import psutil
 import torch
 
+from bench.judge import JudgeError, launched, printed
+from bench.tables import parser_of
 from bench.zoo import outside
 from bench.zoo.catalogue import PROGRAMS
 from bench.zoo.programs import Training
-from loadeval import LoaderEvaluator
 from loadeval.probes import host
 from tests.recorded import FOLDER, TABLE, found_in, rows_of
 
-ROOT = Path(__file__).parents[1]
 CPUS = 2
 MOST_BYTES = 80_000
 QUIET_PERCENT = 5.0
 """Of the CPUs others may use so much before a run is recorded."""
-KNOWN = {program.name: program for program in PROGRAMS}
-SEEN = {program.name: program for program in outside.SEEN}
 
 Record = Callable[[Path, Path], None]
 """`record(folder, path)` writes logs, the only one to `path`; programs keep files in the folder."""
 
 
 def measured(make: Callable[[Path], Training], folder: Path, path: Path, **options: Any) -> None:
-    """Write the log of one run of a training, in alternate mode unless `options` say otherwise."""
-    options = {"mode": "alternate", "name": path.stem, "redact": True, **options}
-    training = make(folder)
-    with LoaderEvaluator(training.loader, log_file=path, **options) as loader:
-        training.run(loader)
-    training.close()
+    make(folder).logged(path, name=path.stem, redact=True, **options)
 
 
 def planted(program: str, variant: str = "faulty", **options: Any) -> tuple[str, Record]:
     """A program of the catalogue."""
     title = program if variant == "faulty" else f"{program}: {variant}"
-    return title, partial(measured, partial(KNOWN[program].training, variant), **options)
+    return title, partial(measured, partial(PROGRAMS[program].training, variant), **options)
 
 
 def seen(program: str, **options: Any) -> tuple[str, Record]:
     """A program of which nobody looks into the loader."""
-    row = SEEN[program]
+    row = outside.SEEN[program]
     if row.mode == "alternate":
         options["stages"] = False
     return program, partial(measured, lambda _: row.make(), mode=row.mode, **options)
@@ -74,10 +60,9 @@ def on_device(program: str, make: str, mode: str, **arguments: Any) -> tuple[str
     def record(folder: Path, path: Path) -> None:
         from bench.zoo import device
 
-        made = partial(getattr(device, make), **arguments)
         # Read often, for blocks of a fraction of a second.
         options = {"probes": ("gpu", "host"), "probe_interval_s": 0.05}
-        measured(lambda _: made(), folder, path, mode=mode, **options)
+        measured(lambda _: getattr(device, make)(**arguments), folder, path, mode=mode, **options)
 
     return program, record
 
@@ -96,23 +81,19 @@ def growing(make: Callable[[int], Training], folder: Path, path: Path) -> None:
     measured(lambda _: make(250), folder, path, mode="log", **options)
 
 
-def launched(module: str, *launcher: str, mode: str = "log") -> Record:
+def run(*program: str, mode: str = "log") -> Record:
     """Leaves the logs of `loadeval run` in the folder of `path`."""
 
-    def record(_: Path, path: Path) -> None:
-        logs, python = path.parent / "logs", sys.executable
-        options = ("--redact", "--output", str(logs), "--mode", mode, "--")
-        command = (python, *launcher, "-m", f"bench.zoo.{module}")
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}"}
-        whole = [python, "-m", "loadeval", "run", *options, *command]
-        subprocess.run(whole, check=True, env=environment, cwd=path.parent)
-        for file in logs.iterdir():
+    def record(folder: Path, path: Path) -> None:
+        launched(folder / "logs", program, "--redact", "--mode", mode)
+        for file in (folder / "logs").iterdir():
             file.rename(path.with_name(file.name))
 
     return record
 
 
-THREE_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3")
+WHOLE = ("-m", "bench.zoo.whole")
+RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", *WHOLE, "ranks")
 RECORDINGS: dict[str, tuple[str, Record]] = {
     "zero-workers": planted("no workers"),
     "zero-workers-healthy": planted("no workers", "healthy"),
@@ -133,7 +114,6 @@ RECORDINGS: dict[str, tuple[str, Record]] = {
     "head-of-line": planted("one long recording in 75"),
     "slow-samples": planted("four huge documents in regular places"),
     "shallow-queue": planted("jitter, and a queue of one batch"),
-    "stalls": planted("shards decompressed when they are opened"),
     "lock": planted("a lock of a file"),
     "disk": planted("files that the page cache forgot"),
     "few-shards": planted("one shard for four workers"),
@@ -148,12 +128,6 @@ RECORDINGS: dict[str, tuple[str, Record]] = {
     "recreated": planted("an iterator for each batch"),
     "spawned": planted("spawn, and a long list of files"),
     "slow-operator": planted("a stage of SPDL that decodes one at a time"),
-    "capacity-healthy": (
-        "two workers at 4 ms for a step of 8",
-        partial(measured, lambda _: outside.slow(200, 4, 8, num_workers=2)),
-    ),
-    "capacity": seen("two workers at 20 ms for a step of 2"),
-    "per-batch-cost": seen("batches to unpack"),
     "contention": seen("a lock that steps need too"),
     "generator": seen("a generator"),
     "waiting": seen("a worker that is too slow"),
@@ -162,7 +136,6 @@ RECORDINGS: dict[str, tuple[str, Record]] = {
     "log-stalls": seen("200 ms for one batch in a hundred"),
     "epoch-boundaries": seen("workers that begin in 200 ms, each epoch"),
     "slow-first-batch": seen("a worker that begins in 1.5 s"),
-    "falling-throughput": seen("each batch takes longer than the one before"),
     "drift": seen("the second half comes from a cache"),
     "outliers": seen("one step saves a checkpoint"),
     "process-memory": ("outputs are kept", partial(growing, outside.keeping_outputs)),
@@ -175,14 +148,11 @@ RECORDINGS: dict[str, tuple[str, Record]] = {
         "a step that takes longer from batch to batch",
         partial(log_and_replay, lambda: outside.slow(80, 0, lambda number: 0.1 * number)),
     ),
-    "ranks": ("three ranks, rank 1 slower", launched("ranks", *THREE_RANKS)),
-    "ranks-alternate": (
-        "the same in alternate mode",
-        launched("ranks", *THREE_RANKS, mode="alternate"),
-    ),
+    "ranks": ("three ranks, rank 1 slower", run(*RANKS)),
+    "ranks-alternate": ("the same in alternate mode", run(*RANKS, mode="alternate")),
     "validation": (
         "training and validation under `loadeval run`",
-        launched("validating", mode="alternate"),
+        run(*WHOLE, "validating", "quick", mode="alternate"),
     ),
     "unpinned-memory": on_device("batches not pinned", "unpinned", "log", mb=2, pinned=False),
     "hidden-waits": on_device("waits behind queued work", "hidden_waits", "log", work_ms=12.0),
@@ -196,22 +166,12 @@ def record(name: str) -> None:
     while psutil.cpu_percent(1.0) > QUIET_PERCENT:
         pass
     with TemporaryDirectory() as place:
-        command = [sys.executable, "-m", "bench.record", name, "--into", place]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        logs = sorted(Path(place).glob("*.jsonl"))
-        if done.returncode or not logs:
-            print(f"{name}: failed\n{done.stderr}", flush=True)
+        try:
+            printed(sys.executable, "-m", "bench.record", "--only", name, "--into", place)
+        except JudgeError as error:
+            print(f"{name}: {error}", flush=True)
         else:
-            keep(name, logs)
-
-
-def recorded() -> set[str]:
-    """The names of all recordings that there are."""
-    return {
-        path.relative_to(FOLDER).parts[0].removesuffix(".jsonl.gz")
-        for path in FOLDER.rglob("*.jsonl.gz")
-    }
+            keep(name, sorted(Path(place).glob("*.jsonl")))
 
 
 def keep(name: str, logs: list[Path]) -> None:
@@ -232,7 +192,7 @@ def write_table() -> None:
     programs = {name: program for name, (program, _) in rows_of(text).items()}
     programs |= {name: program for name, (program, _) in RECORDINGS.items()}
     rows = []
-    for name in sorted(recorded()):
+    for name in sorted(programs):
         with TemporaryDirectory() as folder:
             rows.append(f"| `{name}` | {programs[name]} | {found_in(name, Path(folder))} |\n")
     head, line, rest = text.partition("|---|---|---|\n")
@@ -240,25 +200,22 @@ def write_table() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="all by default")
+    parser = parser_of(__doc__, RECORDINGS)
     parser.add_argument("--table", action="store_true", help="write README.md alone")
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if not RECORDINGS.keys() >= set(options.names):
-        parser.error(f"expected names among {', '.join(RECORDINGS)}")
     if options.into is not None:
         torch.set_num_threads(1)
-        warnings.simplefilter("ignore", UserWarning)
-        (name,) = options.names
+        (name,) = options.only
         files = options.into / "files"
         files.mkdir()
         _, write = RECORDINGS[name]
         write(files, options.into / f"{name}.jsonl")
         return
     if not options.table:
+        os.environ["OMP_NUM_THREADS"] = "1"
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CPUS])
-        for name in options.names or RECORDINGS:
+        for name in options.only or RECORDINGS:
             record(name)
     write_table()
 

@@ -1,11 +1,9 @@
 """What a screen takes: the files and functions of loadeval that it runs through, and how long.
 
-    python -m bench.screen RUN [--list]
+    python -m bench.screen RUN
 
 A function counts once, however often it is called; what runs at an import does not count.
 """
-
-from __future__ import annotations
 
 import contextlib
 import io
@@ -53,12 +51,8 @@ def median_s(*words: str) -> float:
     return statistics.median(taken_s)
 
 
-def main(run: str, *options: str) -> None:
-    """Print it for a run."""
+def main(run: str) -> None:
     found = functions_of("compare", run)
-    if "--list" in options:
-        for file, functions in found.most_common():
-            print(f"{functions:4} {file}")
     print(f"compare runs through {found.total()} functions in {len(found)} files")
     print(f"compare takes {median_s('compare', run):.2f} s")
     page = str(Path(run).with_suffix(".html"))

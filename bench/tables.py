@@ -1,19 +1,22 @@
-"""How instruments print what they measured: tables for a terminal or for documents."""
+"""How instruments are told what to measure, and print what they measured."""
 
-from __future__ import annotations
-
+import argparse
 import statistics
-import sys
 from collections.abc import Iterable, Sequence
-
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from typing import Any
 
 from loadeval import Estimate
 
-WIDTH = 190
-"""Of a table that goes into a file."""
+
+def parser_of(what: str | None, names: Iterable[str] = ()) -> argparse.ArgumentParser:
+    """Of an instrument that does `what`; with `--only` for some of the names."""
+    parser = argparse.ArgumentParser(
+        description=what, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    if choices := list(names):
+        how: dict[str, Any] = {"action": "append", "choices": choices, "metavar": "NAME"}
+        parser.add_argument("--only", help="may be given again", **how)
+    return parser
 
 
 def ratio_of(before: Sequence[float], after: Sequence[float]) -> Estimate:
@@ -27,15 +30,12 @@ def in_words(estimate: Estimate | None) -> str:
     return "-" if estimate is None else f"{estimate:times}"
 
 
-def show(heads: Sequence[str], rows: Iterable[Sequence[str]], *, markdown: bool = False) -> None:
-    """Print a table; where it is `markdown`, each row as it comes."""
-    if markdown:
-        for cells in (heads, ["---"] * len(heads)):
-            print(f"| {' | '.join(cells)} |")
-        for cells in rows:
-            print(f"| {' | '.join(cells)} |", flush=True)
-        return
-    table = Table(*heads)
+def show(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Sequence[str]]:
+    """Print a table in Markdown, each row as it comes; returns the rows."""
+    shown = []
+    for cells in (heads, ["---"] * len(heads)):
+        print(f"| {' | '.join(cells)} |")
     for cells in rows:
-        table.add_row(*(escape(cell) for cell in cells))
-    Console(width=None if sys.stdout.isatty() else WIDTH).print(table)
+        print(f"| {' | '.join(cells)} |", flush=True)
+        shown.append(cells)
+    return shown

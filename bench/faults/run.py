@@ -1,15 +1,13 @@
-"""Seconds per batch of each program, faulty, healthy and fixed: the fault is there, the fix works.
+"""What is found first in each planted program, and what following the advice brings.
 
-Without options nothing of loadeval's runs. With --evaluate each program is diagnosed once, and then
-run once by itself, faulty and fixed: what was predicted stands beside what was measured. A healthy
-twin in which something of 5% or more is found runs by itself too: that may be true of it. Exit
-status 1 when a fault costs too little, a twin or a fix too much, or, with --evaluate, when the
-first finding is not the cause.
+Each program is diagnosed once, and then run once by itself, faulty and fixed: what was predicted
+stands beside what was measured. A healthy twin in which something of 5% or more is found runs by
+itself too: that may be true of it. Exit status 1 when a first finding is not the cause.
+
+With --alone nothing of loadeval's runs: it is 1 when a fault costs too little, a twin loses too
+much, or a fix brings too little.
 """
 
-from __future__ import annotations
-
-import argparse
 import os
 import time
 from pathlib import Path
@@ -18,17 +16,15 @@ from tempfile import TemporaryDirectory
 import torch
 
 from bench.judge import Said, compared
-from bench.tables import in_words
+from bench.tables import in_words, parser_of
 from bench.zoo.catalogue import PROGRAMS
 from bench.zoo.programs import Program
-from loadeval import LoaderEvaluator
 
 CPUS = len(os.sched_getaffinity(0))
 STEPS = 50
-LEAST_LOSS = 0.25
-HEALTHY_LOSS = 0.05
-MATTERS = 0.05
+MATTERS, LEAST_LOSS = 0.05, 0.25
 """Of the time."""
+TURNS = 3
 ALSO_RIGHT = {
     "slow transform": {"slow fetch"},
     "slow fetch": {"slow transform"},
@@ -68,57 +64,49 @@ def paces_s(program: Program, variant: str) -> tuple[float, float]:
             training.close()
 
 
-def check(program: Program, turns: int) -> bool:
-    """Print a line; whether the program is as it should be."""
-    variants = ["faulty", "healthy", *(["fixed"] if program.fixed is not None else [])]
-    paces = {name: [paces_s(program, name) for _ in range(turns)] for name in variants}
+def is_sound(name: str) -> bool:
+    """Print what a program loses by itself; whether the fault is there, and the fix works."""
+    program = PROGRAMS[name]
+    variants = ("faulty", "healthy", *(() if program.fixed is None else ("fixed",)))
+    paces = {each: [paces_s(program, each) for _ in range(TURNS)] for each in variants}
     # The fastest turns: what else runs on the machine only makes them slower. Steps are those of
     # the healthy twin, for a fault may slow down every step, however a batch comes.
-    step_s = min(each for each, _ in paces["healthy"])
-    fastest_s = {name: min(each for _, each in turns) for name, turns in paces.items()}
-    losses = {name: 1 - step_s / batch_s for name, batch_s in fastest_s.items()}
-    wrong = [
-        *(["no fault"] if losses["faulty"] < LEAST_LOSS else []),
-        *(["not healthy"] if losses["healthy"] > HEALTHY_LOSS else []),
-        *(["not fixed"] if fastest_s.get("fixed", 0.0) > 0.9 * fastest_s["faulty"] else []),
-    ]
-    figures = "  ".join(
-        f"{name} {1e3 * fastest_s[name]:6.2f} ms ({losses[name]:4.0%})" for name in variants
-    )
+    step_s = min(step_s for step_s, _ in paces["healthy"])
+    batch_s = {each: min(batch_s for _, batch_s in turns) for each, turns in paces.items()}
+    losses = {each: 1 - step_s / fastest_s for each, fastest_s in batch_s.items()}
+    checks = {
+        "no fault": losses["faulty"] < LEAST_LOSS,
+        "not healthy": losses["healthy"] > MATTERS and program.cpus <= CPUS,
+        "not fixed": batch_s.get("fixed", 0.0) > 0.9 * batch_s["faulty"],
+    }
+    wrong = [what for what, holds in checks.items() if holds]
+    figures = (f"{each} {1e3 * batch_s[each]:.2f} ms ({losses[each]:.0%})" for each in variants)
     said = ", ".join(wrong) or "as it should be"
-    print(f"{program.name:50}  step {1e3 * step_s:5.2f} ms  {figures}  {said}", flush=True)
+    print(f"{name}: step {1e3 * step_s:.2f} ms, {', '.join(figures)}: {said}", flush=True)
     return not wrong
 
 
 def diagnosed(program: Program, variant: str) -> Said:
-    """What is said of an alternating run."""
     stages = None if program.looks_inside else False
     with TemporaryDirectory() as folder:
-        log = Path(folder) / "run.jsonl"
         training = program.training(variant, Path(folder))
-        options = {"mode": "alternate", "seed": 0, "stages": stages, "log_file": log}
-        loader = LoaderEvaluator(training.loader, **options)
-        try:
-            training.run(loader)
-        finally:
-            training.close()
-            loader.close()
-        return compared(log)
+        return compared(training.logged(Path(folder) / "run.jsonl", seed=0, stages=stages))
 
 
-def evaluate(program: Program, silent: dict[str, bool], blamed: list[str]) -> bool:
+def evaluate(name: str, silent: dict[str, bool], blamed: list[str]) -> bool:
     """Print what loadeval says of the faulty and of the healthy program; whether it is right.
 
     In `silent` each rule that was asked is True until it finds something first. The name is added
     to `blamed` where something is found in the healthy twin, which by itself loses little.
     """
+    program = PROGRAMS[name]
     said = diagnosed(program, "faulty")
     first = next(iter(said.findings), None)
     rules = {program.cause, *ALSO_RIGHT.get(program.cause, ())}
     right = (
         first is not None and first.rule in rules and program.named.lower() in first.text.lower()
     )
-    print(f"{program.name} ({program.cause}): {'right' if right else 'wrong'}", flush=True)
+    print(f"{name} ({program.cause}): {'right' if right else 'wrong'}", flush=True)
     for finding in said.findings:
         print(f"  {finding.rule}, {finding.cost_in_words}: {finding.says}", flush=True)
     has_twin = program.cpus <= CPUS
@@ -128,8 +116,8 @@ def evaluate(program: Program, silent: dict[str, bool], blamed: list[str]) -> bo
         step_s, batch_s = paces_s(program, "healthy")
         loss = 1 - step_s / batch_s
         print(f"  in the healthy twin: {costs}; by itself it loses {loss:.0%}", flush=True)
-        if loss <= HEALTHY_LOSS:
-            blamed.append(program.name)
+        if loss <= MATTERS:
+            blamed.append(name)
     for rule in said.rules:
         silent.setdefault(rule, True)
     if first is None:
@@ -160,24 +148,17 @@ def promised(said: Said, follows: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="all programs by default")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--evaluate", action="store_true", help="print what loadeval finds")
+    parser = parser_of(__doc__, PROGRAMS)
+    parser.add_argument("--alone", action="store_true", help="run the programs without loadeval")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    known = {program.name: program for program in PROGRAMS}
-    if not known.keys() >= set(options.names):
-        parser.error(f"expected names among {', '.join(known)}; got {', '.join(options.names)}")
-    chosen = [known[name] for name in options.names or known]
-    if not options.evaluate:
-        right = [check(each, options.turns) for each in chosen]
+    shown = [name for name, each in PROGRAMS.items() if each.fault_cpus <= CPUS]
+    silent: dict[str, bool] = {}
+    blamed: list[str] = []
+    if options.alone:
+        right = [is_sound(name) for name in options.only or shown]
     else:
-        if not options.names:
-            chosen = [each for each in chosen if each.fault_cpus <= CPUS]
-        silent: dict[str, bool] = {}
-        blamed: list[str] = []
-        right = [evaluate(each, silent, blamed) for each in chosen]
+        right = [evaluate(name, silent, blamed) for name in options.only or shown]
         never = ", ".join(sorted(rule for rule, is_silent in silent.items() if is_silent))
         print(f"found first in none of them: {never or 'none'}")
         print(f"found in healthy twins: {', '.join(blamed) or 'nothing'}")

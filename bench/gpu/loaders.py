@@ -1,26 +1,19 @@
 """What the rows train from: batches that come late, photographs, and batches made on the device."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 from torch.utils.data import DataLoader
 
 from bench.zoo.device import Products
 from bench.zoo.programs import Samples
+from bench.zoo.workloads import make_photographs, photograph
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-SIDE = 224
-"""Pixels of what is cut out of a photograph."""
+PHOTOGRAPHS = 64
 
 
 class Waiting:
@@ -38,19 +31,6 @@ class Waiting:
             yield torch.tensor([number])
 
 
-class Again:
-    """The same batches, over and over."""
-
-    def __init__(self, batches: Sequence[Any], count: int) -> None:
-        self.batches, self.count = batches, count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __iter__(self) -> Iterator[Any]:
-        return islice(cycle(self.batches), self.count)
-
-
 class OnDevice:
     """Fills the same memory for each batch, on a stream of its own or on the consumer's.
 
@@ -58,9 +38,9 @@ class OnDevice:
     for it, and so does the host, as for a decoder whose output has a size that is not known before.
     """
 
-    def __init__(self, batches: int, ms: float, *, beside: bool, elements: int = 2**20) -> None:
+    def __init__(self, batches: int, ms: float, *, beside: bool) -> None:
         self.batches, self.work, self.beside = batches, Products(ms), beside
-        self.buffer = torch.empty(elements, device="cuda")
+        self.buffer = torch.empty(2**20, device="cuda")
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         consumers = torch.cuda.current_stream()
@@ -98,31 +78,14 @@ class Prefetcher:
             return self.pinned[number % 8].to("cuda", non_blocking=True)
 
 
-def photographs(folder: Path, count: int = 64) -> list[Path]:
-    """JPEGs of 500 x 375 pixels, of smooth noise, which compresses as photographs do."""
-    random = np.random.default_rng(0)
-    paths = [folder / f"{number}.jpg" for number in range(count)]
-    for path in paths:
-        coarse = Image.fromarray(random.integers(0, 256, (75, 100, 3), np.uint8))
-        coarse.resize((500, 375), Image.Resampling.BICUBIC).save(path, quality=90)
-    return paths
-
-
-def cut_out(paths: Sequence[Path], index: int) -> tuple[torch.Tensor, int]:
-    """A random part of a photograph, resized and normalised, and its class."""
-    random = np.random.default_rng(index)
-    with Image.open(paths[index % len(paths)]) as file:
-        image = file.convert("RGB")
-    side = int(random.integers(SIDE // 2, 375))
-    left, top = int(random.integers(500 - side)), int(random.integers(375 - side))
-    image = image.resize((SIDE, SIDE), box=(left, top, left + side, top + side))
-    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
-    return pixels.float().div_(255).sub_(0.5), index % 1000
+def labelled(paths: Sequence[Path], index: int) -> tuple[torch.Tensor, int]:
+    return photograph(paths, index), index % 1000
 
 
 def of_photographs(folder: Path, batches: int, size: int, workers: int) -> DataLoader[Any]:
     """A DataLoader of batches of so many photographs, in pinned memory."""
-    samples = Samples(partial(cut_out, photographs(folder)), batches * size)
+    paths = make_photographs(folder, PHOTOGRAPHS)
+    samples = Samples(partial(labelled, paths), batches * size)
     return DataLoader(
         samples, size, num_workers=workers, pin_memory=True, persistent_workers=workers > 0
     )

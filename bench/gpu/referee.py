@@ -1,7 +1,5 @@
 """The referee: what a device really did, and when training waited, as torch.profiler saw it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice

@@ -1,14 +1,9 @@
 """What was measured on a device, a JSON line each, and docs/gpu.md, which shows it."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+from pathlib import Path
 
 HEAD = (
     "# On a GPU\n\n"
@@ -16,12 +11,11 @@ HEAD = (
     "what `torch.profiler` sees in a run of its own, and writes this page. It takes nine minutes "
     "at most; where torch finds no CUDA device, it skips each row, and the page stays as it is.\n\n"
 )
-NEVER_MEASURED = "never measured"
 
 
 @dataclass(frozen=True)
 class Result:
-    """One measurement of a row; `case` says of what, and `on` which device, versions and day.
+    """One measurement; `case` says of what, and whoever runs its row adds that and `on`: where.
 
     `held` is None where it could not be measured, and `measured` then says why, or where a figure
     stands beside others for comparison.
@@ -35,21 +29,15 @@ class Result:
     on: str = ""
 
     def line(self) -> str:
-        """The result as JSON."""
         return json.dumps(asdict(self))
 
     def __str__(self) -> str:
         outcome = {True: "held", False: "DID NOT HOLD", None: "-"}[self.held]
-        return (
-            f"{self.row} {self.case}: expected {self.expected}, measured {self.measured}: {outcome}"
-        )
+        return f"{self.row} {self.case}: expected {self.expected}; {self.measured}: {outcome}"
 
 
 def read(path: Path) -> list[Result]:
-    """The results in `path`, in order; none where there is no file.
-
-    A line that a stop has cut off is left out.
-    """
+    """The results in `path`, but for a line that a stop has cut off; none without the file."""
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -64,10 +52,9 @@ def page(rows: Sequence[tuple[int, str, str]], results: Sequence[Result]) -> str
     for number, case, shows in rows:
         own = [result for result in results if result.row == number]
         judged = [result.held for result in own if result.held is not None]
-        outcome = NEVER_MEASURED
-        if judged:
-            missed = judged.count(False)
-            outcome = f"did not hold ({missed} of {len(judged)})" if missed else "held"
+        outcome = "held" if judged else "never measured"
+        if False in judged:
+            outcome = f"did not hold ({judged.count(False)} of {len(judged)})"
         lines.append(f"| {number} | {case} | {shows} | {outcome} |\n")
         if own:
             details.append(f"\n## {number}. {case}\n\n| of | expected | measured | |\n")

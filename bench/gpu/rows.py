@@ -1,10 +1,7 @@
 """The rows: a training on the device, and what loadeval says of it beside what is known of it."""
 
-from __future__ import annotations
-
 import importlib
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -19,14 +16,15 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from bench.gpu.loaders import Again, OnDevice, Prefetcher, Waiting, of_photographs, photographs
+from bench.gpu.loaders import PHOTOGRAPHS, OnDevice, Prefetcher, Waiting, of_photographs
 from bench.gpu.referee import BATCHES, copied_ms, idle_in_waits_ms, traced
 from bench.gpu.results import Result
-from bench.judge import COMMAND, backends, column, compared
+from bench.judge import JudgeError, backends, column, compared, launched, printed
 from bench.tables import in_words
-from bench.zoo.costs import hashes
+from bench.zoo.costs import Burn
 from bench.zoo.device import Products, device_ms, host_s
-from bench.zoo.programs import Samples
+from bench.zoo.programs import Again, Samples, Training
+from bench.zoo.workloads import make_photographs
 from loadeval import Backend, LoaderEvaluator, compare_backends
 from loadeval.core.cuda import copy_speeds
 
@@ -61,8 +59,6 @@ ROWS: list[Row] = []
 
 
 def row(case: str, shows: str, seconds: int) -> Callable[[Measure], Measure]:
-    """The function is the next row."""
-
     def added(measure: Measure) -> Measure:
         ROWS.append(Row(len(ROWS) + 1, case, shows, seconds, measure))
         return measure
@@ -70,25 +66,28 @@ def row(case: str, shows: str, seconds: int) -> Callable[[Measure], Measure]:
     return added
 
 
-def logged(folder: Path, loader: Any, step: Step, **options: Any) -> Path:
-    """The log of an epoch."""
-    log = folder / "run.jsonl"
-    ours: dict[str, Any] = {"log_file": log, "overwrite": True, "probes": (), **options}
-    with LoaderEvaluator(loader, **ours) as evaluator:
-        for batch in evaluator:
-            step(batch)
-        torch.cuda.synchronize()
-    return log
+def named(case: str, log: Path, *rules: str, wanted: bool) -> Result:
+    """Whether one of the rules finds something, as is `wanted`."""
+    found = [finding.rule for finding in compared(log).findings]
+    words, expected = ", ".join(found) or "none", " or ".join(rules)
+    held = any(rule in found for rule in rules) is wanted
+    return Result(case, expected if wanted else f"not {expected}", words, held=held)
+
+
+def logged(
+    folder: Path, loader: Any, step: Step, mode: str = "log", epochs: int = 1, **options: Any
+) -> Path:
+    options = {"overwrite": True, "probes": (), **options}
+    training = Training(loader, step, epochs, close=torch.cuda.synchronize)
+    return training.logged(folder / "run.jsonl", mode, **options)
 
 
 def epoch(loader: Iterable[Any], step: Step) -> None:
-    """The same without loadeval."""
     for batch in loader:
         step(batch)
 
 
 def median_ms(values_ms: Any) -> float:
-    """Of what is settled."""
     return float(np.median(values_ms[SETTLED:]))
 
 
@@ -100,7 +99,6 @@ def is_near(measured: float, expected: float, within: float = WITHIN, least: flo
 
 
 def vision_step(model: nn.Module, dtype: torch.dtype) -> Step:
-    """A step of training in mixed precision."""
     model = model.to("cuda").train()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     scaler = torch.amp.GradScaler("cuda", enabled=dtype is torch.float16)
@@ -131,18 +129,13 @@ def beside_plain_loops(
         real_s.append(host_s(partial(epoch, loader, step)))
 
     plain()
-    options: dict[str, Any] = {"mode": "alternate", "probes": ("gpu",)}
-    log = folder / "alternate.jsonl"
-    with LoaderEvaluator(loader, log_file=log, **options) as evaluator:
-        for _ in range(3):
-            epoch(evaluator, step)
-        torch.cuda.synchronize()
+    log = logged(folder, loader, step, "alternate", epochs=3, probes=("gpu",))
     plain()
     said = compared(log)
     ratios = [real / ideal for real, ideal in zip(real_s, ideal_s, strict=True)]
     low, high = min(ratios), max(ratios)
     truth = f"{sum(real_s) / sum(ideal_s):.2f}x ({low:.2f}x to {high:.2f}x)"
-    speedup = said.steady_speedup
+    speedup = said.gap.steady_speedup
     if speedup is None or speedup.low is None or speedup.high is None:
         yield Result("speed-up", truth, "not known", held=False)
         return
@@ -153,10 +146,10 @@ def beside_plain_loops(
     starved = speedup.low > 1.1 if is_starved else speedup.high < 1.1
     wanted = "from 1.10x" if is_starved else "under 1.10x"
     yield Result("whole interval", wanted, words, held=starved)
-    yield from beside_referee("all", folder, lambda: loader, step, apart=None)
     waits, steps = column(log, "wait_ns"), column(log, "step_ns")
     share = np.nansum(waits) / np.nansum(waits + steps)
     yield Result("1 / (1 - wait), all batches", "-", f"{1 / (1 - share):.2f}x", held=None)
+    yield from beside_referee("all", folder, lambda: loader, step, apart=None)
     with LoaderEvaluator(loader, mode="replay", probes=()) as replay:
         replay_s = host_s(partial(epoch, replay, step))
     yield Result("replay", truth, f"{real_s[-1] / replay_s:.2f}x", held=None)
@@ -239,13 +232,7 @@ def idle_in_waits(folder: Path, *, syncs: bool) -> Iterator[Result]:
         yield Result(case, f"{expected_ms:.3g} ms", f"{measured_ms:.3g} ms", held=held)
         yield from beside_referee(case, folder, partial(Waiting, wait_ms, BATCHES), step)
         hidden = not syncs and queued_ms > wait_ms
-        rules = [finding.rule for finding in compared(log).findings]
-        yield Result(
-            f"{case}: findings",
-            "hidden waits" if hidden else "no hidden waits",
-            ", ".join(rules) or "none",
-            held=("hidden waits" in rules) is hidden,
-        )
+        yield named(f"{case}: findings", log, "hidden waits", wanted=hidden)
 
 
 @row("12 ms queued, wait of 6 ms; 3 and 9 ms", "idle for max(0, wait - queued)", 20)
@@ -303,14 +290,6 @@ def copies(folder: Path) -> Iterator[Result]:
     yield from beside_referee("copied in the wait", folder, make, lambda _: work(), apart=True)
 
 
-def burning(ms: float, number: int) -> torch.Tensor:
-    """Keeps a worker's CPU busy, and does not hold Python's lock."""
-    until = time.thread_time() + ms / 1e3
-    while time.thread_time() < until:
-        hashes(16)
-    return torch.tensor([number])
-
-
 @row(
     "400 tiny kernels a step, with 0 and with 16 busy workers",
     "contention with the thread that launches",
@@ -325,24 +304,18 @@ def tiny_kernels(folder: Path) -> Iterator[Result]:
             tiny.add_(1.0)
 
     usable = sorted(os.sched_getaffinity(0))
-    contended = {"contention", "oversubscription"}
     for workers, cpus in ((0, usable), (16, usable[: max(2, len(usable) // 2)])):
         os.sched_setaffinity(0, cpus)  # they share fewer than 16, so that there is contention
         try:
-            samples = Samples(partial(burning, 15.0 if workers else 0.0), 400)
+            burn = Burn(15.0 if workers else 0.0)
+            samples = Samples(lambda number, burn=burn: burn(number) or torch.tensor([number]), 400)
             loader = DataLoader(samples, batch_size=None, num_workers=workers)
-            log = logged(folder, loader, step, mode="alternate", probes=("host",))
+            log = logged(folder, loader, step, "alternate", probes=("host",))
             case = f"{workers} busy workers on {len(cpus)} CPUs"
-            rules = [finding.rule for finding in compared(log).findings]
+            yield named(case, log, "contention", "oversubscription", wanted=bool(workers))
             yield from beside_referee(case, folder, lambda it=loader: it, step, apart=None)
         finally:
             os.sched_setaffinity(0, usable)
-        yield Result(
-            case,
-            " or ".join(sorted(contended)) if workers else "neither",
-            ", ".join(rules) or "none",
-            held=bool(contended & set(rules)) is bool(workers),
-        )
 
 
 @row("a CUDA graph replayed; torch.compile", "a capture survives, idle time is right", 30)
@@ -407,17 +380,14 @@ def overhead(folder: Path) -> Iterator[Result]:
         return taken_s / len(loader) * 1e6
 
     kinds: dict[str, Callable[[], float]] = {
-        "bare": partial(loop_us, None),
         "log": partial(loop_us, "log"),
         "log without events": partial(loop_us, "log", events=False),
         "alternate": partial(loop_us, "alternate"),
     }
-    times_us: dict[str, list[float]] = {name: [] for name in kinds}
-    for _ in range(5):
-        for name, loop in kinds.items():
-            times_us[name].append(loop())
-    for name in list(kinds)[1:]:
-        cost_us = float(np.median(times_us[name]) - np.median(times_us["bare"]))
+    turns = [(loop_us(None), *(loop() for loop in kinds.values())) for _ in range(5)]
+    bare_us, *times_us = np.median(turns, axis=0).tolist()
+    for name, time_us in zip(kinds, times_us, strict=True):
+        cost_us = time_us - bare_us
         held = cost_us < 20 if name == "log" else None
         expected = "under 20 us" if name == "log" else "-"
         yield Result(f"empty loop, {name}", expected, f"{cost_us:.2f} us a batch", held=held)
@@ -447,8 +417,7 @@ def readings_while(folder: Path, work: Callable[[], object], seconds: float) -> 
         work()
         torch.cuda.synchronize()
 
-    options: dict[str, Any] = {"probes": ("gpu",), "probe_interval_s": 0.2}
-    log = logged(folder, batches, step, **options)
+    log = logged(folder, batches, step, probes=("gpu",), probe_interval_s=0.2)
     return {
         name: real
         for (subject, name), (real, _) in compared(log).readings.items()
@@ -528,22 +497,21 @@ def nvml(folder: Path) -> Iterator[Result]:
     60,
 )
 def programs(folder: Path) -> Iterator[Result]:
-    """Losses, validations and the last parameters, with and without `loadeval run`."""
-    environment = {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    make_photographs(folder, PHOTOGRAPHS)
 
-    def printed(*command: str) -> list[str]:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        lines = [line for line in done.stdout.splitlines() if line.startswith(SHOWN)]
-        return lines if not done.returncode else [f"{done.returncode}: {done.stderr[-300:]}"]
+    def lines(print_it: Callable[..., str], *words: Any) -> list[str]:
+        try:
+            return [line for line in print_it(*words).splitlines() if line.startswith(SHOWN)]
+        except JudgeError as error:
+            return [str(error)[-300:]]
 
-    photographs(folder)
     for name in ("mnist", "imagenet"):
         program = ("-m", "bench.gpu.train", name, str(folder))
-        bare = printed(sys.executable, *program)
-        run = (*COMMAND, "run", "-o", str(folder / name), "--", sys.executable)
-        measured = printed(*run, *program)
+        bare = lines(printed, sys.executable, *program)
+        measured = lines(launched, folder / f"logs of {name}", program)
         held: bool | None = bare == measured and bare[0].startswith(SHOWN)
-        if not held and printed(sys.executable, *program) != bare:
+        if not held and lines(printed, sys.executable, *program) != bare:
             held = None  # it does not repeat itself without loadeval
         same = sum(map(str.__eq__, bare, measured))
         words = f"{same} of {len(bare)} the same; {measured[-1][:200]}"
@@ -561,14 +529,13 @@ def picture(folder: Path) -> Iterator[Result]:
 
 @row("DALI, mixed decoding; `compare_backends` of torch and DALI", "unchanged batches", 60)
 def dali(folder: Path) -> Iterator[Result]:
-    """Images that it decodes on the device, beside a DataLoader's."""
     try:
         nvidias: Any = importlib.import_module("nvidia.dali")
         plugin: Any = importlib.import_module("nvidia.dali.plugin.pytorch")
     except ImportError as error:
         yield Result("DALI", "-", str(error), held=None)
         return
-    files, threads = [str(path) for path in photographs(folder)] * 32, 4
+    files, threads = [str(path) for path in make_photographs(folder, PHOTOGRAPHS)] * 32, 4
 
     @nvidias.pipeline_def(batch_size=16, num_threads=threads, device_id=0)  # type: ignore[untyped-decorator]  # it may be missing
     def images() -> Any:

@@ -1,38 +1,30 @@
 """Measure what loadeval says on a GPU, each row in a process of its own, and write docs/gpu.md.
 
-    python -m bench.gpu.run [--results FILE] [--minutes 9] [ROW...]
-
 Results are written as they come, so a run that is stopped keeps what it has; a row that crashes or
 takes too long does not end the others. Without a GPU every row is skipped, and the page stays as
 it is. Exits with 1 where something did not hold.
 """
-
-from __future__ import annotations
 
 import argparse
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
 
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 import torch
 
 from bench.gpu.results import Result, page, read
-from bench.gpu.rows import ROWS
+from bench.gpu.rows import ROWS, Row
+from bench.judge import ROOT
+from bench.tables import parser_of
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.gpu.rows import Row
-
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "gpu.md"
 FILE = Path(__file__).with_name("results.jsonl")
 """The measurements of the last run on a device, which the page shows."""
@@ -41,7 +33,6 @@ ORDER = (*range(1, 9), 10, 9, 11, 12, 13)
 
 
 def described() -> str:
-    """The device, its driver, torch's version and the day."""
     try:
         pynvml.nvmlInit()
         driver = str(pynvml.nvmlSystemGetDriverVersion())
@@ -52,16 +43,14 @@ def described() -> str:
 
 
 def note(result: Result, path: Path) -> None:
-    """Write it and print it, at once."""
     with path.open("a", encoding="utf-8") as file:
         file.write(result.line() + "\n")
     print(result, flush=True)
 
 
 def measure(row: Row, path: Path) -> None:
-    """Measure one row in this process."""
     on = described()
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:
         try:
             for result in row.measure(Path(folder)):
                 note(replace(result, row=row.number, on=on), path)
@@ -75,40 +64,29 @@ def run(row: Row, limit_s: float, path: Path) -> None:
     command = [sys.executable, "-u", "-m", "bench.gpu.run", "--results", str(path.resolve())]
     command += ["--inside", str(row.number)]
     with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as child:
-        problem = ""
-        try:
+        problem = f"stopped after {limit_s:.0f} s"
+        with suppress(subprocess.TimeoutExpired):
             code = child.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            problem = f"stopped after {limit_s:.0f} s"
-        else:
-            if code < 0:
-                problem = f"ended by {signal.Signals(-code).name}"
-        finally:
-            with suppress(ProcessLookupError):  # whatever the row has started
-                os.killpg(child.pid, signal.SIGKILL)
+            problem = f"ended by {signal.Signals(-code).name}" if code < 0 else ""
+        with suppress(ProcessLookupError):  # whatever the row has started
+            os.killpg(child.pid, signal.SIGKILL)
     if problem:
         note(Result("the row", "its end", problem, held=False, row=row.number), path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the rows; 1 where something did not hold."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    known = {str(row.number): row for row in ROWS}
+    parser = parser_of(__doc__, known)
     parser.add_argument("--results", type=Path, help="append measurements to this file")
     parser.add_argument("--minutes", type=float, default=9.0, help="begin no row after that")
-    parser.add_argument("--inside", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("rows", nargs="*", type=int, metavar="ROW", help="by default all")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    known = {row.number: row for row in ROWS}
-    if not known.keys() >= set(options.rows):
-        parser.error(f"expected rows among {min(known)} to {max(known)}")
     if options.inside is not None:
         measure(known[options.inside], options.results)
         return 0
-    chosen = [known[number] for number in options.rows or ORDER]
+    chosen = [known[number] for number in options.only or map(str, ORDER)]
     began_s = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:
         path = options.results or Path(folder) / "results.jsonl"
         path.unlink(missing_ok=True)
         if not torch.cuda.is_available():

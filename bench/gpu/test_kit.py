@@ -1,8 +1,7 @@
 """What can be known of the kit without a GPU: skipped rows, the referee's reduction, the page."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,9 +10,6 @@ from bench.gpu import run
 from bench.gpu.referee import WAIT, copied_ms, idle_in_waits_ms
 from bench.gpu.results import Result, page, read
 from bench.gpu.rows import ROWS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TABLE = [(3, "a case", "what it shows")]
 

@@ -6,24 +6,21 @@
 CUBLAS_WORKSPACE_CONFIG is the caller's.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from bench.gpu.loaders import cut_out
+from bench.gpu.loaders import labelled
 from bench.zoo.programs import Samples
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RANDOM = np.random.default_rng(0)
@@ -31,13 +28,11 @@ DIGITS = RANDOM.integers(0, 256, (640, 1, 28, 28), np.uint8), RANDOM.integers(0,
 
 
 def digit(index: int) -> tuple[torch.Tensor, int]:
-    """28 x 28 random grey pixels, and which digit it is."""
     images, labels = DIGITS
     return (torch.from_numpy(images[index]).float() / 255 - 0.1307) / 0.3081, int(labels[index])
 
 
 def convolutions(*channels: int) -> nn.Sequential:
-    """Each halves both sides."""
     layers: list[nn.Module] = []
     for before, after in pairwise(channels):
         layers += [nn.Conv2d(before, after, 3, 2, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
@@ -88,9 +83,9 @@ def main() -> None:
     if sys.argv[1] == "mnist":
         train(digit, nn.Sequential(convolutions(1, 16, 32), nn.Linear(32, 10)), mixed=False)
         return
-    paths = sorted(Path(sys.argv[2]).glob("*.jpg"))
+    paths = sorted(Path(sys.argv[2]).rglob("*.jpg"))
     model = nn.Sequential(convolutions(3, 16, 32, 64), nn.Linear(64 * 4 * 4, 1000))
-    train(lambda index: cut_out(paths, index), model, mixed=True)
+    train(partial(labelled, paths), model, mixed=True)
 
 
 if __name__ == "__main__":

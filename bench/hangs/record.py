@@ -6,8 +6,6 @@ Each file has, of each training process of a program that hangs: two looks at it
 started, and what `attach` observes in some seconds.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import subprocess
@@ -20,7 +18,8 @@ from typing import Any
 
 import psutil
 
-from bench.hangs.run import ROOT, SAID, command, environment
+from bench.hangs.run import SAID, command
+from bench.judge import ROOT, environment
 from loadeval.attach.hang import hang_of
 from loadeval.attach.marks import declared_marks
 from loadeval.probes.looks import look_at, observe
@@ -44,23 +43,19 @@ def recorded(planted: str) -> list[dict[str, Any]]:
     process = subprocess.Popen(command(planted), env=environment(), cwd=ROOT, **quiet)
     until_s = time.monotonic() + LONGEST_S
     try:
-        trainings = [process.pid]
-        while planted == "uneven_ranks" and len(trainings := ranks_of(process.pid)) < 2:
+        trainings = [process]
+        while "ranks" in planted and len(trainings) < 2:
             if time.monotonic() > until_s:
                 raise TimeoutError(f"{planted} starts no ranks")
             time.sleep(0.5)
-        return [seen(pid) for pid in trainings]
+            children = psutil.Process(process.pid).children()
+            trainings = [child for child in children if planted in child.cmdline()]
+        return [seen(training.pid) for training in trainings]
     finally:
         for child in psutil.Process(process.pid).children(recursive=True):
             child.kill()
         process.kill()
         process.wait()
-
-
-def ranks_of(launcher: int) -> list[int]:
-    """The ranks that torchrun started."""
-    children = psutil.Process(launcher).children()
-    return sorted(child.pid for child in children if "uneven_ranks" in child.cmdline())
 
 
 def seen(pid: int) -> dict[str, Any]:

@@ -4,22 +4,20 @@ Each is a program of the zoo under `loadeval run --hang-after 3 --abort-on-hang`
 where one was not named.
 """
 
-from __future__ import annotations
-
-import argparse
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-ROOT = Path(__file__).parents[2]
+from bench.judge import COMMAND, environment
+from bench.tables import parser_of
+
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 ABORTED = 5
 LONGEST_S = 120.0
@@ -36,21 +34,21 @@ def at(place: str, file: str = "hangs.py") -> str:
 
 SAID: dict[str, tuple[str, ...]] = {
     "stuck_socket": (
-        *(NOT_ANSWERED, OF_SAMPLE, at("Remote.__getitem__")),
+        *(NOT_ANSWERED, OF_SAMPLE, at("stuck_socket.<locals>.ask")),
         r"call +recvfrom of socket:\[\d+\] connected to 127.0.0.1:\d+",
         r"behind it +worker 1 done, waiting",
     ),
-    "stuck_fifo": (NOT_ANSWERED, OF_SAMPLE, at("Files.__getitem__"), r"call +openat of .*9.bin"),
+    "stuck_fifo": (NOT_ANSWERED, OF_SAMPLE, at("at.<locals>.<lambda>"), r"call +openat of .*9.bin"),
     "forked_lock": (
         f"{WORKER} waits for a lock that was held when it was forked",
-        *(at("Logged.__getitem__"), at("Handler.acquire", "logging/__init__.py")),
+        *(at("forked_lock.<locals>.<lambda>"), at("Handler.acquire", "logging/__init__.py")),
     ),
     "forked_thread": (
         f"{WORKER} waits for a thread that it does not have",
-        at("Threaded.__getitem__"),
+        at("forked_thread.<locals>.<lambda>"),
     ),
-    "full_pipe": (FULL, at("Reported.__getitem__"), r"call +write of pipe"),
-    "full_queue": (FULL, at("Counted.__getitem__"), at("Queue.put", "queues.py")),
+    "full_pipe": (FULL, at("full_pipe.<locals>.<lambda>"), r"call +write of pipe"),
+    "full_queue": (FULL, at("Numbers.__getitem__"), at("Queue.put", "queues.py")),
     "killed_pool": (GONE, at("Pooled.__iter__")),
     "killed_process": (GONE, at("Queued.__iter__"), r"killed by +SIGKILL \(process \d+\)"),
     "uneven_ranks": (
@@ -74,15 +72,11 @@ SAID: dict[str, tuple[str, ...]] = {
     ),
 }
 """Patterns that the lines on stderr match, in this order."""
-ENDED: dict[str, tuple[str, ...]] = {
-    "killed_worker": (
-        r"worker process \d+ was killed by SIGKILL, as the kernel does where memory",
-    ),
-    "crashed_worker": (r"worker process \d+ died in compiled code \(Segmentation fault\)",),
-    "many_descriptors": (
-        r"ulimit -n is 64, and \d+ of the training process are shared memory of tensors",
-    ),
-    "locked_dataset": (r"Locked.planted\['lock'\] \(lock\) cannot be",),
+ENDED = {
+    "killed_worker": r"worker process \d+ was killed by SIGKILL, as the kernel does where memory",
+    "crashed_worker": r"worker process \d+ died in compiled code \(Segmentation fault\)",
+    "many_descriptors": r"ulimit -n is 64, and \d+ of the training process are shared memory of",
+    "locked_dataset": r"Numbers.planted\['lock'\] \(lock\) cannot be",
 }
 """Of programs that an error of the loader ends, with exit code 1."""
 HEALTHY = ("slow sleep 2", "slow receive 2", "slow compute 2", "slow sleep 0")
@@ -95,13 +89,6 @@ def command(planted: str) -> list[str]:
     return [sys.executable, *launcher, "-m", "bench.zoo.hangs", *planted.split()]
 
 
-def environment() -> dict[str, str]:
-    """One in which programs find loadeval, and are no ranks of another job."""
-    own = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
-    path = os.pathsep.join([str(ROOT), str(ROOT / "adapters")])
-    return {**own, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-
-
 @dataclass(frozen=True)
 class Ended:
     """How a program ended, what was said, in how long, and how many files of stacks there are."""
@@ -112,56 +99,46 @@ class Ended:
     stacks: int
 
     def is_as(self, planted: str) -> bool:
-        """Whether that is what is to be said of `planted`."""
         if planted in HEALTHY:
             return self.code == 0
-        pattern = ".*".join(f"(?:{part})" for part in {**SAID, **ENDED}[planted])
         said = " ".join(self.err.split())  # sentences go on in further lines
-        is_named = re.search(pattern, said) is not None
         if planted in ENDED:
-            return is_named and self.code == 1
+            return self.code == 1 and re.search(ENDED[planted], said) is not None
+        pattern = ".*".join(f"(?:{part})" for part in SAID[planted])
+        is_named = re.search(pattern, said) is not None
         return is_named and self.code == ABORTED and self.stacks > 0
 
 
 def run(planted: str) -> Ended:
     """Run it, as a user would; nothing of it is left afterwards."""
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, Path(folder, "err").open("w+") as err:
         logs = Path(folder) / "logs"
         options = ("--output", str(logs), "--hang-after", "3", "--abort-on-hang", "--")
         began_s, code = time.monotonic(), None
         with subprocess.Popen(
-            [sys.executable, "-m", "loadeval", "run", *options, *command(planted)],
-            cwd=folder,
-            env=environment(),
+            [*COMMAND, "run", *options, *command(planted)],
+            env={**environment(), "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
+            stderr=err,
             start_new_session=True,
         ) as process:
-            try:
-                _, err = process.communicate(timeout=LONGEST_S)
-                code = process.returncode
-            except subprocess.TimeoutExpired:
+            with suppress(subprocess.TimeoutExpired):
+                code = process.wait(LONGEST_S)
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-                _, err = process.communicate()
-            finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+        err.seek(0)
         stacks = len(list(logs.glob("hang-*.txt")))
-        return Ended(code, err, time.monotonic() - began_s, stacks)
+        return Ended(code, err.read(), time.monotonic() - began_s, stacks)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="all programs by default")
+    parser = parser_of(__doc__, (*SAID, *ENDED, *HEALTHY))
     parser.add_argument("--times", type=int, default=20, metavar="N")
-    parser.add_argument("--at-once", type=int, default=1, metavar="N")
     options = parser.parse_args()
     missed = 0
-    for planted in options.names or (*SAID, *ENDED, *HEALTHY):
-        with ThreadPoolExecutor(options.at_once) as threads:
-            ends = list(threads.map(run, [planted] * options.times))
+    for planted in options.only or (*SAID, *ENDED, *HEALTHY):
+        ends = [run(planted) for _ in range(options.times)]
         right = [end for end in ends if end.is_as(planted)]
         what = "not called a hang" if planted in HEALTHY else "named"
         longest_s = max(end.took_s for end in ends)

@@ -4,8 +4,6 @@ Each file is run as it is, and again in each mode. What fails in a mode and not 
 listed. In log mode and in place nothing may, but for what is different on purpose.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -5,8 +5,6 @@ install(loader), and nothing for the loaders themselves. A test module that take
 from a module `wrapdl` gets this one.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib import import_module

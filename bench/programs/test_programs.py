@@ -3,31 +3,15 @@
 `make test-programs` installs it; without it the tests are skipped.
 """
 
-from __future__ import annotations
-
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from bench.judge import COMMAND, ROOT, column, compared, loaders_in
+from bench.judge import column, compared, launched, loaders_in, printed
 
-LONGEST_S = 250
 BATCHES = {"training": 2 * 160, "validation": 2 * 12}
 pytestmark = [pytest.mark.check, pytest.mark.timeout(600)]
-
-
-def printed(*command: str) -> str:
-    """What a command prints."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "adapters")])
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST_S
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.parametrize(("mode", "workers"), [("log", "2"), ("alternate", "0")])
@@ -36,9 +20,9 @@ def test_the_program_prints_the_same_and_is_measured(
 ) -> None:
     """Losses and parameters to the bit; each loader has its role and batches, each batch once."""
     pytest.importorskip("fastai", reason="make test-programs installs it")
-    command = (sys.executable, str(Path(__file__).with_name("train_fastai.py")), workers)
-    options = ("run", "--mode", mode, "--output", str(tmp_path / "logs"), "--")
-    assert printed(*COMMAND, *options, *command) == printed(*command)
+    program = (str(Path(__file__).with_name("train_fastai.py")), workers)
+    under_run = launched(tmp_path / "logs", program, "--mode", mode)
+    assert under_run == printed(sys.executable, *program)
     loaders = {each.role: each for each in loaders_in(tmp_path / "logs")}
     samples = {role: column(each.log, "samples").tolist() for role, each in loaders.items()}
     assert {role: len(of_role) for role, of_role in samples.items()} == BATCHES

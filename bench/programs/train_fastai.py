@@ -3,8 +3,6 @@
 Prints losses, and what tells whether the parameters are the same, to the bit.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
 import time

@@ -3,11 +3,9 @@
 Loaders and steps sleep, for far longer than a slow machine could blur.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,9 +15,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from bench.judge import Action, Said, compared
-from bench.zoo.costs import MS, Both, Sleep
-from bench.zoo.programs import Samples
-from loadeval import LoaderEvaluator
+from bench.zoo.costs import MS, Both, Pause, Sleep
+from bench.zoo.programs import Samples, Training
+from loadeval import Estimate
 
 pytestmark = [
     pytest.mark.timeout(360),
@@ -43,26 +41,14 @@ class Blur:
         return sample
 
 
-class Numbers(Samples):
-    """Some tensors each; waits for storage, for one in 32 much longer, and is blurred."""
-
-    def __init__(
-        self, count: int, waits_ms: float, rare_ms: float, blur_ms: float, tensors: int
-    ) -> None:
-        self.wait = Both(Sleep(waits_ms), Sleep(rare_ms), every=32)
-        self.transform, self.tensors, self.count = Blur(blur_ms), tensors, count
-
-    def read(self, index: int) -> list[torch.Tensor]:
-        self.wait(index)
-        sample = self.transform(torch.tensor(index))
-        return [sample.clone() for _ in range(self.tensors)]
-
-
 @dataclass(frozen=True)
-class Training:
-    """A loader of batches of four, and a step that sleeps."""
+class Settings:
+    """Batches of four samples, of some tensors each, and a step that sleeps.
 
-    settings: dict[str, Any] = field(default_factory=lambda: {"num_workers": 1})
+    A sample waits for storage, one in 32 much longer, and is blurred.
+    """
+
+    options: dict[str, Any] = field(default_factory=lambda: {"num_workers": 1})
     samples: int = 1600
     epochs: int = 1
     step_ms: float = 5.0
@@ -71,80 +57,83 @@ class Training:
     blur_ms: float = 0.0
     tensors: int = 1
 
-    def loader(self) -> DataLoader[list[torch.Tensor]]:
-        samples = Numbers(self.samples, self.waits_ms, self.rare_ms, self.blur_ms, self.tensors)
-        return DataLoader(samples, batch_size=4, **self.settings)
+    def training(self) -> Training:
+        wait = Both(Sleep(self.waits_ms), Sleep(self.rare_ms), every=32)
 
-    def train(self, batches: Any) -> None:
-        for _ in range(self.epochs):
-            for _ in batches:
-                time.sleep(self.step_ms * MS)
+        def read(index: int) -> list[torch.Tensor]:
+            wait(index)
+            sample = samples.transform(torch.tensor(index))
+            return [sample.clone() for _ in range(self.tensors)]
 
-    def following(self, action: Action) -> Training:
-        if action.setting is not None:
-            return replace(self, settings={**self.settings, action.setting: action.proposed})
-        assert "Blur" in action.says
-        return replace(self, blur_ms=self.blur_ms / (action.times or 1))
+        samples: Any = Samples(read, self.samples)
+        samples.transform = Blur(self.blur_ms)
+        loader = DataLoader(samples, batch_size=4, **self.options)
+        return Training(loader, Pause(self.step_ms), self.epochs)
+
+    def said(self, folder: Path) -> Said:
+        return compared(self.training().logged(folder / "run.jsonl"))
 
     def seconds(self) -> float:
         """Of plain epochs, with the starts of workers."""
         began_s = time.perf_counter()
-        self.train(self.loader())
+        self.training().run()
         return time.perf_counter() - began_s
 
-    def said(self, log: Path) -> Said:
-        """What is said after a run."""
-        with LoaderEvaluator(self.loader(), mode="alternate", log_file=log) as loader:
-            self.train(loader)
-        return compared(log)
 
-    def speedup(self, followed: Training) -> float:
-        """How many times as fast the other one is."""
-        return median(self.seconds() / followed.seconds() for _ in range(ROUNDS))
+def followed(settings: Settings, action: Action) -> Settings:
+    if action.setting is not None:
+        return replace(settings, options={**settings.options, action.setting: action.proposed})
+    assert "Blur" in action.says
+    return replace(settings, blur_ms=settings.blur_ms / (action.times or 1))
 
 
-FIRST = {"settings": {}, "samples": 96, "epochs": 8, "step_ms": 4.0}
+def speedup(before: Settings, after: Settings) -> float:
+    """How many times as fast plain epochs are with others."""
+    return median(before.seconds() / after.seconds() for _ in range(ROUNDS))
+
+
+def is_as_promised(promised: Estimate | None, measured: float, blur: float = BLUR) -> bool:
+    assert promised is not None
+    low, high = promised.bounds
+    return low / blur <= measured <= high * blur
+
+
+GRAPHS = partial(Settings, {}, samples=96, epochs=8, step_ms=4.0)
 """Without workers, in epochs so short that starting workers shows."""
 TRAININGS = {
-    "more workers": ("num_workers", Training(waits_ms=5)),
-    "workers": ("num_workers", Training({"num_workers": 0}, waits_ms=4)),
-    "a faster transform": ("twice as fast", Training(blur_ms=3)),
-    "any order": ("in_order", Training({"num_workers": 3}, blur_ms=1, rare_ms=100)),
+    "more workers": ("num_workers", Settings(waits_ms=5)),
+    "workers": ("num_workers", Settings({"num_workers": 0}, waits_ms=4)),
+    "a faster transform": ("twice as fast", Settings(blur_ms=3)),
+    "any order": ("in_order", Settings({"num_workers": 3}, blur_ms=1, rare_ms=100)),
 }
 """What the advice says that is followed, with all that comes before it."""
 
 
 @pytest.mark.parametrize("case", TRAININGS)
 def test_following_advice_brings_what_it_promises(case: str, tmp_path: Path) -> None:
-    words, training = TRAININGS[case]
-    actions = training.said(tmp_path / "run.jsonl").actions
+    words, settings = TRAININGS[case]
+    actions = settings.said(tmp_path).actions
     wanted = [number for number, each in enumerate(actions, 1) if words in each.says]
     assert wanted, actions
     actions = actions[: wanted[0]]
-    followed = reduce(Training.following, actions, training)
-    predicted, speedup = actions[-1].speedup, training.speedup(followed)
-    assert predicted is not None, actions
-    low, high = predicted.bounds
-    assert low / BLUR <= speedup <= high * BLUR, (actions, speedup)
+    measured = speedup(settings, reduce(followed, actions, settings))
+    assert is_as_promised(actions[-1].speedup, measured), (actions, measured)
 
 
 def test_first_workers_that_stay_bring_what_is_promised(tmp_path: Path) -> None:
-    graphs = Training(**FIRST, waits_ms=4, tensors=2)
-    said = graphs.said(tmp_path / "run.jsonl")
+    graphs = GRAPHS(waits_ms=4, tensors=2)
+    said = graphs.said(tmp_path)
     advice = said.finding("zero workers").do
-    settings = {str(each.setting): each.proposed for each in advice if each.setting}
-    assert settings.keys() == {"num_workers", "persistent_workers"}
-    predicted = said.actions[0].speedup
-    assert predicted is not None
-    low, high = predicted.bounds
-    speedup = graphs.speedup(replace(graphs, settings=settings))
-    assert low / BLUR_OF_STARTS <= speedup <= high * BLUR_OF_STARTS, (said.actions, speedup)
+    options = {str(each.setting): each.proposed for each in advice if each.setting}
+    assert options.keys() == {"num_workers", "persistent_workers"}
+    measured = speedup(graphs, replace(graphs, options=options))
+    assert is_as_promised(said.actions[0].speedup, measured, BLUR_OF_STARTS), (said, measured)
 
 
 def test_many_small_tensors_are_not_promised_to_gain(tmp_path: Path) -> None:
     """With a worker each epoch takes longer, whether it lives on or not."""
-    graphs = Training(**FIRST, waits_ms=0.5, tensors=64)
-    actions = graphs.said(tmp_path / "run.jsonl").actions
+    graphs = GRAPHS(waits_ms=0.5, tensors=64)
+    actions = graphs.said(tmp_path).actions
     assert not any(each.setting == "num_workers" for each in actions)
     for more in ({}, {"persistent_workers": True}):
-        assert graphs.speedup(replace(graphs, settings={"num_workers": 1, **more})) < 1
+        assert speedup(graphs, replace(graphs, options={"num_workers": 1, **more})) < 1

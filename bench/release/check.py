@@ -4,8 +4,6 @@ Each Python gets an environment that has neither the sources nor a compiler nor 
 printed, and the exit code is 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil
@@ -27,16 +25,12 @@ MEASURED = """
 import sys, time
 from loadeval import LoaderEvaluator
 
-class Loader:
-    def __len__(self):
-        return 200
+def loaded():
+    for _ in range(200):
+        time.sleep(0.03)
+        yield [0.0]
 
-    def __iter__(self):
-        for _ in range(200):
-            time.sleep(0.03)
-            yield [0.0]
-
-with LoaderEvaluator(Loader(), mode="alternate", log_file=sys.argv[1]) as loader:
+with LoaderEvaluator(loaded, mode="alternate", log_file=sys.argv[1]) as loader:
     for _ in loader:
         time.sleep(0.001)
     assert loader.headroom().speedup.value > 2
@@ -73,12 +67,10 @@ ADAPTERS = "from loadeval.adapter import registered; print(*registered())"
 OF_SDIST = {"LICENSE", "CHANGELOG.md", "Makefile", "tests/conftest.py", "docs/index.md"}
 
 
-class CheckError(Exception):
-    """Something is not as a release should be."""
-
-
-def run(*command: str | Path, cwd: Path | None = None, code: int = 0, **variables: str) -> str:
-    """What a command prints on stdout and stderr. Raises CheckError for another exit code."""
+def run(
+    *command: str | Path, cwd: Path | None = None, code: int = 0, umask: int = -1, **variables: str
+) -> str:
+    """What a command prints on stdout and stderr. Raises AssertionError for another exit code."""
     ours = {"PYTHONPATH", "PIP_CONSTRAINT"}
     environment = {name: value for name, value in os.environ.items() if name not in ours}
     words = list(map(str, command))
@@ -86,40 +78,28 @@ def run(*command: str | Path, cwd: Path | None = None, code: int = 0, **variable
         words,
         cwd=cwd,
         env={**environment, **variables},
+        umask=umask,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
     said = f"{' '.join(words)} ended with {done.returncode}, not {code}:\n{done.stdout}"
-    expect(done.returncode == code, said)
+    assert done.returncode == code, said
     return done.stdout
-
-
-def expect(condition: object, what: str) -> None:
-    """Raises CheckError unless `condition` holds."""
-    if not condition:
-        raise CheckError(what)
 
 
 def build(sources: Path, output: Path, umask: int = 0o022) -> tuple[Path, Path]:
     """The wheel and the sdist of `sources`, in `output`, built with hatchling."""
     date = os.environ.get("SOURCE_DATE_EPOCH", DATE)
-    before = os.umask(umask)
-    try:
-        command = (sys.executable, "-m", "hatchling", "build", "-d", output)
-        run(*command, cwd=sources, SOURCE_DATE_EPOCH=date)
-    finally:
-        os.umask(before)
+    command = (sys.executable, "-m", "hatchling", "build", "-d", output)
+    run(*command, cwd=sources, umask=umask, SOURCE_DATE_EPOCH=date)
     (wheel,), (sdist,) = output.glob("*.whl"), output.glob("*.tar.gz")
     return wheel, sdist
 
 
 def build_reproducibly(folder: Path) -> tuple[Path, Path]:
-    """The wheel and the sdist, built twice: elsewhere, later, by another user's umask.
-
-    The wheel is also that of the sdist. Raises CheckError where bytes differ.
-    """
+    """The wheel, also that of the sdist, and the sdist, the same elsewhere, later, by others."""
     built = []
     for number, umask in enumerate((0o022, 0o077)):
         sources = folder / f"sources-{number}"
@@ -130,31 +110,28 @@ def build_reproducibly(folder: Path) -> tuple[Path, Path]:
         built.append(build(sources, folder / f"dist-{number}", umask))
         shutil.rmtree(sources)
     for first, second in zip(*built, strict=True):
-        same = first.read_bytes() == second.read_bytes()
-        expect(same, f"{first.name} has other bytes when it is built again")
+        assert first.read_bytes() == second.read_bytes(), f"{first.name} has other bytes again"
     wheel, sdist = built[0]
     shutil.unpack_archive(sdist, folder / "unpacked", filter="data")
     (unpacked,) = (folder / "unpacked").iterdir()
     again, _ = build(unpacked, folder / "dist-of-sdist")
-    same = again.read_bytes() == wheel.read_bytes()
-    expect(same, "the sdist makes another wheel than the sources")
+    assert again.read_bytes() == wheel.read_bytes(), "the sdist makes another wheel"
     return wheel, sdist
 
 
 def check_contents(wheel: Path, sdist: Path) -> None:
-    """What the wheel, its metadata and the sdist hold."""
     (distribution,) = metadata.distributions(path=[str(wheel)])
     names, about = set(ZipFile(wheel).namelist()), distribution.metadata
     folders = {name.partition("/")[0] for name in names}
     ours = {"loadeval", "loadeval_adapters", f"loadeval-{about['Version']}.dist-info"}
-    expect(folders == ours, f"the wheel has {folders}")
+    assert folders == ours, f"the wheel has {folders}"
     typed = {"loadeval/py.typed", "loadeval_adapters/py.typed", "loadeval/report/page.html"}
-    expect(typed <= names, f"the wheel lacks {typed - names}")
+    assert typed <= names, f"the wheel lacks {typed - names}"
     with tarfile.open(sdist) as archive:
         files = {name.partition("/")[2] for name in archive.getnames()}
-    expect(files >= OF_SDIST, f"the sdist lacks {OF_SDIST - files}")
+    assert files >= OF_SDIST, f"the sdist lacks {OF_SDIST - files}"
     hidden = [name for name in files if name.startswith((".ci", ".venv", ".git/"))]
-    expect(not hidden, f"the sdist has {hidden}")
+    assert not hidden, f"the sdist has {hidden}"
 
 
 class Clean:
@@ -182,21 +159,20 @@ class Clean:
 
 
 def check_installed(clean: Clean, wheel: Path) -> None:
-    """Install `wheel` in an empty environment, and use it. Raises CheckError."""
     clean.install(str(wheel))
     version = wheel.name.split("-")[1]
-    expect(clean.run("loadeval", "--version") == f"loadeval {version}\n", "another version")
+    assert clean.run("loadeval", "--version") == f"loadeval {version}\n", "another version"
     where = clean.run("python", "-c", WHERE)
-    expect(where.count(str(clean.folder)) == len(where.split()), f"not the wheel's: {where}")
+    assert where.count(str(clean.folder)) == len(where.split()), f"not the wheel's: {where}"
     listed = clean.run("python", "-c", ADAPTERS)
     for name in ("torch.utils.data", "nvidia.dali.plugin", "spdl.pipeline", "ray.data"):
-        expect(name in listed, f"no adapter for {name} was found:\n{listed}")
+        assert name in listed, f"no adapter for {name} was found:\n{listed}"
     clean.run("python", "-c", MEASURED, "run.jsonl")
-    expect("input-bound" in clean.run("loadeval", "compare", "run.jsonl"), "no verdict")
+    assert "input-bound" in clean.run("loadeval", "compare", "run.jsonl"), "no verdict"
     clean.run("loadeval", "export", "run.jsonl", "-f", "chrome")
     for command, extra in ((("demo",), "demo"), (("report", "run.jsonl"), "report")):
         output = clean.run("loadeval", *command, code=1)
-        expect(f'pip install "loadeval[{extra}]"' in output, f"{command} says: {output}")
+        assert f'pip install "loadeval[{extra}]"' in output, f"{command} says: {output}"
 
 
 def check_types(clean: Clean) -> None:
@@ -212,7 +188,7 @@ def check_types(clean: Clean) -> None:
         tool = Path(sys.executable).with_name(checker)
         run(tool, *options, "typed.py", cwd=clean.home)
         output = run(tool, *options, "mistyped.py", cwd=clean.home, code=1)
-        expect(output.count("error:") == MISTAKES, f"{checker} says: {output}")
+        assert output.count("error:") == MISTAKES, f"{checker} says: {output}"
 
 
 def check_extras(clean: Clean, wheel: Path, *, demo: bool) -> None:
@@ -221,17 +197,17 @@ def check_extras(clean: Clean, wheel: Path, *, demo: bool) -> None:
     clean.run("loadeval", "report", "run.jsonl")
     clean.run("loadeval", "compare", "run.jsonl", "-o", "run.png")
     page = (clean.home / "run.html").read_text(encoding="utf-8")
-    expect("<svg" in page and len(page) < 10**6, f"a page of {len(page):,} characters")
+    assert "<svg" in page, "a page without charts"
+    assert len(page) < 10**6, f"a page of {len(page):,} characters"
     bill = ROOT / "dist" / f"{wheel.name.rsplit('-', 3)[0]}.cdx.json"
     listed = (sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible")
     run(*listed, "-o", bill, clean.bin / "python")
     if demo:
         clean.install(f"{wheel}[demo]")
-        expect("input-bound" in clean.run("loadeval", "demo"), "no verdict of the demo")
+        assert "input-bound" in clean.run("loadeval", "demo"), "no verdict of the demo"
 
 
 def main() -> int:
-    """Check each of the Pythons that are there."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pythons", nargs="+")
     parser.add_argument("--demo", nargs="*", default=[], help="the Pythons that also run the demo")
@@ -255,7 +231,7 @@ def main() -> int:
                 check_types(clean)
                 check_extras(clean, wheel, demo=python in options.demo)
                 said = "ok"
-            except CheckError as error:
+            except AssertionError as error:
                 failed, said = failed + 1, f"FAILED: {error}"
             print(f"{python}: {said}", flush=True)
             shutil.rmtree(clean.folder)

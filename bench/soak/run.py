@@ -1,29 +1,21 @@
 """Trains for an hour with everything on, and objects to what grows.
 
-    python -m bench.soak.run [--minutes 60] [--batches 10000000] [--alternate 100000]
-
-A loader in the training process and one with two workers in mode log, and one with two workers in
-mode alternate, each with a log, stages, system metrics and ranges for a profiler; and one with two
-workers without loadeval, whose memory shows what PyTorch and the allocator do. Each takes its share
-of the time, in which the loop sleeps where it is faster, and longer where it is slower. At so many
-moments the memory, file descriptors, threads and child processes are counted, and the CPU time for
-each batch since the last one. Prints a table; exit status 1 where one of them grew.
+Loaders with and without workers in modes log and alternate, each with a log, stages, system metrics
+and ranges for a profiler, and one without loadeval, whose memory shows what PyTorch and the
+allocator do. Memory, file descriptors, threads and child processes are counted again and again, and
+the CPU time for each batch. Prints a table; exit status 1 where one of them grew.
 
 Memory is told twice: what the process has of the system (RSS), which creeps up while allocators
 find no room among what is in use, and what is in use of the C heap, once the log is written and
-garbage is collected, and with it Python's free lists are empty. A leak shows in the second, however
-small it is.
+garbage is collected. A leak shows in the second, however small it is.
 """
 
-from __future__ import annotations
-
-import argparse
 import ctypes
 import gc
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +29,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from bench.judge import batches_in
-from bench.tables import show
+from bench.tables import parser_of, show
 from bench.zoo.costs import Sleep
 from bench.zoo.programs import Samples
 from loadeval import LoaderEvaluator
@@ -81,30 +73,22 @@ class Phase:
 def phases(logged: int, alternated: int) -> list[Phase]:
     """Their epochs are so short that each has some hundred at full length."""
     few = max(logged // 100, SAMPLES)
-    epoch = max(few // 200, 30)
+    epoch, long = max(few // 200, 30), max(alternated // 50, 200)
     return [
         Phase("log", "log", 0.4, logged, max(logged // 100, 1)),
         Phase("plain, 2 workers", None, 0.1, few, epoch, 2),
         Phase("log, 2 workers", "log", 0.2, few, epoch, 2),
-        Phase(
-            *("alternate, 2 workers", "alternate", 0.3, alternated),
-            *(max(alternated // 50, 200), 2, 0.5),
-        ),
+        Phase("alternate, 2 workers", "alternate", 0.3, alternated, long, 2, 0.5),
     ]
 
 
 class HeapInfo(ctypes.Structure):
-    """What glibc's `mallinfo2` returns."""
+    """What glibc's `mallinfo2` returns, ten sizes."""
 
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            *("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks"),
-            *("fordblks", "keepcost"),
-        )
-    ]
+    _fields_ = [(f"size {at}", ctypes.c_size_t) for at in range(10)]
 
 
+MAPPED, IN_USE = "size 4", "size 7"
 LIBC = ctypes.CDLL(None)
 LIBC.mallinfo2.restype = HeapInfo
 
@@ -113,15 +97,13 @@ def heap_mb() -> float:
     """What is in use of the C heap, garbage apart."""
     gc.collect()
     heap = LIBC.mallinfo2()
-    return float(heap.uordblks + heap.hblkhd) / 1e6
+    return float(getattr(heap, MAPPED) + getattr(heap, IN_USE)) / 1e6
 
 
 def fill_cache_of_numpy() -> None:
-    """Let NumPy keep all the memory that it ever will.
+    """Of freed arrays of each size up to a kilobyte NumPy keeps seven blocks to use again.
 
-    Of freed arrays of each size up to a kilobyte it keeps seven blocks to use again, which are in
-    use for the C heap: 3.6 MB in the end (NBUCKETS and NCACHE in its multiarray/alloc.c). Until
-    then that looks like a leak.
+    They are in use for the C heap, and look like a leak until all are kept, at 3.6 MB.
     """
     for size in range(1025):
         arrays = [np.empty(size, np.uint8) for _ in range(8)]
@@ -168,9 +150,8 @@ def soaked(phase: Phase, seconds: float, folder: Path) -> tuple[Readings, int]:
 def growth_mb(values: npt.NDArray[np.float64]) -> tuple[float, float, float]:
     """By how much a memory grew over the phase, if it did so all the time, with its interval.
 
-    Readings that follow each other are alike, as memory goes in steps. So the interval is Student's
-    t over the differences between the means of GROUPS of readings: these are as good as independent
-    whether memory is steady, goes up and down in steps, or grows.
+    Readings that follow each other are alike. So the interval is Student's t over the differences
+    between the means of GROUPS of readings, which are as good as independent.
     """
     grew = np.diff([group.mean() for group in np.array_split(values[SETTLED:], GROUPS)])
     mean, half = grew.mean(), T_975 * grew.std(ddof=1) / np.sqrt(len(grew))
@@ -216,25 +197,26 @@ def row(phase: Phase, took_s: float, read: Readings) -> Sequence[str]:
 
 
 def main() -> int:
-    """Do it, and tell what grew."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--batches", type=int, default=10_000_000)
     parser.add_argument("--alternate", type=int, default=100_000)
     options = parser.parse_args()
     logging.getLogger("loadeval").setLevel(logging.ERROR)
     torch.set_num_threads(1)
-    rows, wrong = [], list[str]()
-    for phase in phases(options.batches, options.alternate):
-        began_s = time.perf_counter()
-        with TemporaryDirectory() as folder:
-            read, logged = soaked(phase, 60 * options.minutes * phase.share, Path(folder))
-        rows.append(row(phase, time.perf_counter() - began_s, read))
-        print(*rows[-1], sep="  ", file=sys.stderr, flush=True)
-        wrong += [f"{phase.name}: {name} grew" for name in grown(read)]
-        if logged != phase.batches:
-            wrong.append(f"{phase.name}: the log has {logged:,} batches")
-    show(HEADS, rows, markdown=True)
+    wrong: list[str] = []
+
+    def rows() -> Iterator[Sequence[str]]:
+        for phase in phases(options.batches, options.alternate):
+            began_s = time.perf_counter()
+            with TemporaryDirectory() as folder:
+                read, logged = soaked(phase, 60 * options.minutes * phase.share, Path(folder))
+            yield row(phase, time.perf_counter() - began_s, read)
+            wrong.extend(f"{phase.name}: {name} grew" for name in grown(read))
+            if logged != phase.batches:
+                wrong.append(f"{phase.name}: the log has {logged:,} batches")
+
+    show(HEADS, rows())
     print("\n" + ("\n".join(wrong) or "nothing grew"))
     return int(bool(wrong))
 

@@ -5,6 +5,5 @@ that most have. `catalogue` has the programs with a fault inside the loader and 
 from one file for each theme: `images`, `texts`, `arrays`, `order`, `storage`, `workers`, `threads`.
 `outside` has those that show without a look inside, `device` those that only a GPU feels, `truth`
 trainings whose speed-up is measured apart, and `workloads` those whose throughput is predicted.
-`hangs`, `ranks`, `resuming`, `validating` and `three_mistakes` are whole programs, for a command to
-start.
+`hangs` and `whole` are whole programs, for a command to start.
 """

@@ -1,7 +1,5 @@
 """Arrays: in files and tables that are slow to read by sample, slow to collate or to pass on."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -57,8 +55,8 @@ def archives(folder: Path, *, faulty: bool) -> Training:
 
 
 def compressed(_: Path, *, faulty: bool) -> Training:
-    rows = noise(KEPT, 320 * 1024)
-    blobs = [zlib.compress(row.tobytes()) if faulty else row.tobytes() for row in rows]
+    rows = [row.tobytes() for row in noise(KEPT, 320 * 1024)]
+    blobs = list(map(zlib.compress, rows)) if faulty else rows
 
     def unpack(blob: bytes) -> bytes:
         return zlib.decompress(blob)
@@ -141,7 +139,7 @@ def columns(_: Path, *, faulty: bool) -> Training:
     return train(Samples(read), collate_fn=default_collate if faulty else stacked)
 
 
-def words(_: Path, *, strategy: str | None) -> Training:
+def words(_: Path, strategy: str = "") -> Training:
     """A stream of whole batches of a few small tensors, or of one array with as many rows.
 
     Tensors are passed by that strategy of torch's, until training is closed.
@@ -153,41 +151,31 @@ def words(_: Path, *, strategy: str | None) -> Training:
 
     sharing: Any = torch.multiprocessing
     before = sharing.get_sharing_strategy()
-    if strategy:
-        sharing.set_sharing_strategy(strategy)
+    sharing.set_sharing_strategy(strategy or before)
     close = partial(sharing.set_sharing_strategy, before)
     return train(Stream(read, 2 * BATCHES), batch_size=None, step_ms=6.0, close=close)
 
 
-PROGRAMS = (
-    Program("archives that are unpacked for each sample", "data format", "mmap_mode", archives),
-    Program("compressed arrays", "data format", "unpack", compressed),
-    Program("rows of a DataFrame", "data format", "to_numpy", table),
-    Program("a row group of Parquet for each row", "data format", "row group", row_groups),
-    Program(
-        "neighbours of points when a stream is collated",
-        "slow collate",
-        "nearest_neighbours",
-        clouds,
+LARGE = 80 * 1024
+PROGRAMS = {
+    "archives that are unpacked for each sample": Program("data format", "mmap_mode", archives),
+    "compressed arrays": Program("data format", "unpack", compressed),
+    "rows of a DataFrame": Program("data format", "to_numpy", table),
+    "a row group of Parquet for each row": Program("data format", "row group", row_groups),
+    "neighbours of points when a stream is collated": Program(
+        "slow collate", "nearest_neighbours", clouds
     ),
-    Program(
-        "NumPy arrays through the pipe",
-        "transfer",
-        "",
-        volumes,
-        {"values": 80 * 1024},
-        {"values": 512},
-        fixed={"values": 80 * 1024, "collate": as_tensors},
+    "NumPy arrays through the pipe": Program(
+        "transfer", "", volumes, {"values": LARGE}, {"values": 512}, {"collate": as_tensors}
     ),
-    Program("a dict of 40 tensors", "transfer", "", columns),
-    Program(
-        "four small tensors a batch",
+    "a dict of 40 tensors": Program("transfer", "", columns),
+    "four small tensors a batch": Program(
         "transfer",
         "however small",
         words,
         {"strategy": "file_descriptor"},
-        {"strategy": None},
-        fixed={"strategy": "file_system"},
-        follows="larger batches",
+        {},
+        {"strategy": "file_system"},
+        "larger batches",
     ),
-)
+}

@@ -1,15 +1,14 @@
 """All programs with a fault that is looked for inside the loader, in the order of their themes."""
 
-from __future__ import annotations
-
 from bench.zoo import arrays, images, order, storage, texts, threads, workers
+from bench.zoo.programs import Program
 
-PROGRAMS = (
-    *images.PROGRAMS,
-    *texts.PROGRAMS,
-    *arrays.PROGRAMS,
-    *order.PROGRAMS,
-    *storage.PROGRAMS,
-    *workers.PROGRAMS,
-    *threads.PROGRAMS,
-)
+PROGRAMS: dict[str, Program] = {
+    **images.PROGRAMS,
+    **texts.PROGRAMS,
+    **arrays.PROGRAMS,
+    **order.PROGRAMS,
+    **storage.PROGRAMS,
+    **workers.PROGRAMS,
+    **threads.PROGRAMS,
+}

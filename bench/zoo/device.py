@@ -3,20 +3,16 @@
 They are of memory, of waits behind queued work, and of a step that idles.
 """
 
-from __future__ import annotations
-
 import time
+from collections.abc import Callable
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 
 from bench.zoo.costs import MS
 from bench.zoo.programs import Samples, Training
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MB = 2**18
 """Elements of float32."""
@@ -36,7 +32,6 @@ class Products:
         self.product = torch.empty_like(self.matrix)
 
     def __call__(self) -> None:
-        """Queue them."""
         for _ in range(self.count):
             torch.mm(self.matrix, self.matrix, out=self.product)
 
@@ -76,17 +71,6 @@ def host_s(do: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def batches(count: int, make: Callable[[int], Any], ms: float = 0.0) -> Samples:
-    """So many batches of `make(number)`, each of which takes a worker `ms` of sleep."""
-
-    def read(number: int) -> Any:
-        if ms:
-            time.sleep(ms * MS)
-        return make(number)
-
-    return Samples(read, count)
-
-
 def of_size(mb: float, number: int) -> torch.Tensor:
     return torch.full((int(mb * MB),), float(number))
 
@@ -97,54 +81,43 @@ class Parts:
     def __init__(self, x: torch.Tensor, ms: float) -> None:
         self.x, self.ms = x, ms
 
-    def pin_memory(self) -> Parts:
+    def pin_memory(self) -> "Parts":
         """Pin a part of it again and again, and then all of it."""
         until = time.perf_counter() + self.ms * MS
         while time.perf_counter() < until:
             self.x[:1024].clone().pin_memory()
         return Parts(self.x.pin_memory(), 0.0)
 
+    def to(self, *device: Any, **options: Any) -> torch.Tensor:
+        return self.x.to(*device, **options)
 
-def parts(ms: float, number: int) -> Parts:
-    return Parts(of_size(0.25, number), ms)
 
+def sending(made: Samples, ms: float, workers: int, *, pinned: bool = True) -> Training:
+    """Sends batches to the device, where each is work of `ms`."""
+    work = Products(ms)
 
-def unpinned(mb: float, *, pinned: bool) -> Training:
-    """Batches are sent from memory that the device cannot read by itself, or can."""
-    work = Products(6.0)
-
-    def step(batch: torch.Tensor) -> None:
+    def step(batch: Any) -> None:
         batch.to("cuda", non_blocking=pinned)
         work()
 
-    made = batches(100, partial(of_size, mb))
-    return Training(DataLoader(made, batch_size=None, num_workers=4, pin_memory=pinned), step)
+    loader = DataLoader(made, batch_size=None, num_workers=workers, pin_memory=pinned)
+    return Training(loader, step)
+
+
+def unpinned(mb: float, *, pinned: bool) -> Training:
+    """From memory that the device cannot read by itself, or can."""
+    return sending(Samples(partial(of_size, mb), 100), 6.0, 4, pinned=pinned)
 
 
 def slow_pinning(ms: float) -> Training:
-    """The thread that pins takes so long for a batch of a step of 5 ms."""
-    work = Products(5.0)
-
-    def step(batch: Parts) -> None:
-        batch.x.to("cuda", non_blocking=True)
-        work()
-
-    loader = DataLoader(
-        batches(150, partial(parts, ms)), batch_size=None, num_workers=2, pin_memory=True
-    )
-    return Training(loader, step)
+    """The thread that pins takes so long for a batch."""
+    return sending(Samples(lambda number: Parts(of_size(0.25, number), ms), 150), 5.0, 2)
 
 
 def hidden_waits(work_ms: float) -> Training:
     """Training waits 5 ms for each batch, and the device has work meanwhile, or has none."""
-    work = Products(work_ms)
-
-    def step(batch: torch.Tensor) -> None:
-        batch.to("cuda", non_blocking=True)
-        work()
-
-    loader = DataLoader(batches(80, partial(of_size, 0.25), 5.0), batch_size=None, pin_memory=True)
-    return Training(loader, step)
+    late = Samples(lambda number: time.sleep(5 * MS) or of_size(0.25, number), 80)
+    return sending(late, work_ms, 0)
 
 
 def idle_device(*, is_idle: bool) -> Training:

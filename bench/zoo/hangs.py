@@ -3,8 +3,6 @@
 python -m bench.zoo.hangs NAME [ARGUMENT...]
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import multiprocessing
@@ -15,16 +13,18 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from bench.zoo.whole import train
 
 if __name__ == "__mp_main__" and "endless_import" in sys.argv:
     os.read(os.pipe()[0], 1)  # workers that are spawned import this module, and never get done
@@ -37,30 +37,17 @@ SECONDS, PAUSE_S = 2.5, 0.05
 FORK = multiprocessing.get_context("fork")
 
 
-def train(batches: Iterable[torch.Tensor], *, in_ranks: bool = False) -> None:
-    """Make a step for each batch; ranks share their gradients."""
-    torch.set_num_threads(1)
-    model = nn.Linear(8, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-    for batch in batches:
-        optimizer.zero_grad()
-        model(batch).mean().backward()
-        for parameter in model.parameters() if in_ranks else ():
-            dist.all_reduce(parameter.grad)
-        optimizer.step()
-
-
 class Numbers(Dataset[torch.Tensor]):
-    """Reads samples as quickly as can be; a hang is planted in a subclass."""
+    """Samples that are read as quickly as can be, each after a call of what is `planted`."""
 
-    def __init__(self, planted: Any = None, count: int = SAMPLES) -> None:
-        self.planted = planted
-        self.count = count
+    def __init__(self, planted: Any = int, count: int = SAMPLES) -> None:
+        self.planted, self.count = planted, count
 
     def __len__(self) -> int:
         return self.count
 
     def __getitem__(self, index: int) -> torch.Tensor:
+        self.planted(index)
         return torch.full((8,), float(index))
 
 
@@ -68,33 +55,29 @@ def loader(dataset: Dataset[torch.Tensor], workers: int = 2, **options: Any) -> 
     return DataLoader(dataset, batch_size=2, num_workers=workers, **options)
 
 
-class Remote(Numbers):
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if index == STUCK:
-            with socket.create_connection(("127.0.0.1", self.planted)) as connection:
-                connection.sendall(b"GET\n")
-                connection.recv(100)
-        return super().__getitem__(index)
+def at(stuck: int, do: Callable[[], object]) -> Callable[[int], object]:
+    """Does it at one sample."""
+    return lambda index: index == stuck and do()
 
 
 def stuck_socket() -> None:
     """A worker asks a server for its sample, and the server never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        train(loader(Remote(server.getsockname()[1])))
 
+        def ask() -> None:
+            with socket.create_connection(server.getsockname()) as connection:
+                connection.sendall(b"GET\n")
+                connection.recv(100)
 
-class Files(Numbers):
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if index == STUCK:
-            Path(self.planted, "9.bin").read_bytes()
-        return super().__getitem__(index)
+        train(loader(Numbers(at(STUCK, ask))))
 
 
 def stuck_fifo() -> None:
     """A worker opens a named pipe as the file of its sample, and nobody ever writes to it."""
     with TemporaryDirectory() as folder:
-        os.mkfifo(Path(folder) / "9.bin")
-        train(loader(Files(folder)))
+        path = Path(folder) / "9.bin"
+        os.mkfifo(path)
+        train(loader(Numbers(at(STUCK, path.read_bytes))))
 
 
 class SlowHandler(logging.Handler):
@@ -111,12 +94,6 @@ class SlowHandler(logging.Handler):
             self.may_end.wait()
 
 
-class Logged(Numbers):
-    def __getitem__(self, index: int) -> torch.Tensor:
-        self.planted.warning("sample %d", index)
-        return super().__getitem__(index)
-
-
 def forked_lock() -> None:
     """A thread logs while the workers are forked, and so holds the handler's lock in each."""
     logger = logging.getLogger("planted")
@@ -124,22 +101,16 @@ def forked_lock() -> None:
     logger.propagate = False
     threading.Thread(target=logger.warning, args=("alive",), name="monitor", daemon=True).start()
     SlowHandler.is_logging.wait()
-    batches = iter(loader(Logged(logger)))
+    batches = iter(loader(Numbers(lambda index: logger.warning("sample %d", index))))
     SlowHandler.may_end.set()
     train(batches)
-
-
-class Threaded(Numbers):
-    def __getitem__(self, index: int) -> torch.Tensor:
-        sample: torch.Tensor = self.planted.submit(super().__getitem__, index).result()
-        return sample
 
 
 def forked_thread() -> None:
     """A pool of threads was made before the workers were forked, which have none of its threads."""
     pool = ThreadPoolExecutor(1)
     pool.submit(int).result()  # its thread runs from now on
-    train(loader(Threaded(pool)))
+    train(loader(Numbers(lambda index: pool.submit(int, index).result())))
 
 
 class Store:
@@ -149,54 +120,33 @@ class Store:
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
-    def get(self, index: int) -> torch.Tensor:
-        coroutine = self.read(index)
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+    def get(self, index: int) -> int:
+        return asyncio.run_coroutine_threadsafe(self.read(index), self.loop).result()
 
-    async def read(self, index: int) -> torch.Tensor:
+    async def read(self, index: int) -> int:
         await asyncio.sleep(0)
-        return torch.full((8,), float(index))
-
-
-class Stored(Numbers):
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return self.planted.get(index)  # type: ignore[no-any-return]
+        return index
 
 
 def forked_loop() -> None:
     """The event loop of a client runs in a thread of the training process, and in no worker."""
     store = Store()
     store.get(0)
-    train(loader(Stored(store)))
-
-
-class Reported(Numbers):
-    def __getitem__(self, index: int) -> torch.Tensor:
-        os.write(self.planted, REPORT)
-        return super().__getitem__(index)
-
-
-def stop() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
+    train(loader(Numbers(store.get)))
 
 
 def full_pipe() -> None:
     """Workers report each sample to a process that was stopped, through a pipe that fills up."""
     receiving, sending = os.pipe()
+    stop = partial(signal.raise_signal, signal.SIGSTOP)
     FORK.Process(target=stop, daemon=True).start()  # it has the pipe's other end open too
     os.close(receiving)
-    train(loader(Reported(sending)))
-
-
-class Counted(Numbers):
-    def __getitem__(self, index: int) -> torch.Tensor:
-        self.planted.put(index)
-        return super().__getitem__(index)
+    train(loader(Numbers(lambda _: os.write(sending, REPORT))))
 
 
 def full_queue() -> None:
     """Workers put statistics into a queue of three places, whose reader has ended."""
-    train(loader(Counted(FORK.Queue(3))))
+    train(loader(Numbers(FORK.Queue(3).put)))
 
 
 def load(index: int) -> list[float]:
@@ -234,60 +184,37 @@ def killed_process() -> None:
     train(loader(Queued(), 0))
 
 
-def uneven_ranks() -> None:
+def uneven_ranks(then: Callable[[], object] = dist.monitored_barrier) -> None:
     """Rank 1 of a job has fewer batches, and rank 0 waits for it in a collective."""
     dist.init_process_group("gloo")
-    samples = range(SAMPLES if dist.get_rank() == 0 else 20)
-    train(loader(Subset(Numbers(), samples), 1), in_ranks=True)
-    dist.monitored_barrier()
+    train(loader(Numbers(count=SAMPLES if dist.get_rank() == 0 else 20), 1), in_ranks=True)
+    then()
 
 
 def rank_without_batches() -> None:
     """Rank 1 has fewer batches and goes on to something else, which rank 0 does not know of."""
-    dist.init_process_group("gloo")
-    samples = range(SAMPLES if dist.get_rank() == 0 else 20)
-    train(loader(Subset(Numbers(), samples), 1), in_ranks=True)
-    time.sleep(1000)
+    uneven_ranks(lambda: time.sleep(1000))
 
 
-class Ending(Numbers):
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if index == STUCK:
-            self.planted()
-        return super().__getitem__(index)
+def ended_worker(by: signal.Signals) -> None:
+    """A worker is killed, as by the kernel where memory runs out, or dies in compiled code."""
+    train(loader(Numbers(at(STUCK, lambda: os.kill(os.getpid(), by)))))
 
 
-def killed_worker() -> None:
-    """A worker is killed, as by the kernel where memory runs out."""
-    train(loader(Ending(lambda: os.kill(os.getpid(), signal.SIGKILL))))
-
-
-def crashed_worker() -> None:
-    """A worker dies of a fault in compiled code."""
-    train(loader(Ending(lambda: os.kill(os.getpid(), signal.SIGSEGV))))
+killed_worker = partial(ended_worker, signal.SIGKILL)
+crashed_worker = partial(ended_worker, signal.SIGSEGV)
 
 
 def many_descriptors() -> None:
     """Each tensor of a batch that is kept keeps a descriptor open, of which there are few."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-    kept = []
-
-    def keep(batches: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-        for batch in batches:
-            kept.append(batch)
-            yield batch
-
-    train(keep(loader(Numbers(count=1000), 1)))
-
-
-class Locked(Numbers):
-    def __init__(self) -> None:
-        super().__init__({"lock": threading.Lock()})
+    kept: list[torch.Tensor] = []
+    train(loader(Numbers(count=1000), 1), kept.append)
 
 
 def locked_dataset() -> None:
     """What spawned workers are sent has a lock, which cannot be pickled."""
-    train(loader(Locked(), multiprocessing_context="spawn"))
+    train(loader(Numbers({"lock": threading.Lock()}), multiprocessing_context="spawn"))
 
 
 def prepare(worker: int) -> None:
@@ -305,13 +232,7 @@ def endless_import() -> None:
     train(loader(Numbers(), multiprocessing_context="spawn"))
 
 
-class Slow(Numbers):
-    def __getitem__(self, index: int) -> torch.Tensor:
-        self.planted()
-        return super().__getitem__(index)
-
-
-def receive() -> None:
+def receive(_index: int) -> None:
     """Receive one byte after the other, as of a large file over a slow line."""
     ours, theirs = socket.socketpair()
 
@@ -327,20 +248,19 @@ def receive() -> None:
             pass
 
 
-def compute() -> None:
+def compute(_index: int) -> None:
     end_s = time.monotonic() + SECONDS
     while time.monotonic() < end_s:
         sum(range(1000))
 
 
-def sleep() -> None:
+def sleep(_index: int) -> None:
     time.sleep(SECONDS)
 
 
 def slow(how: str, workers: str) -> None:
     """A healthy loader whose batches take some seconds: asleep, computing, or receiving bytes."""
-    ways: dict[str, Callable[[], None]] = {"sleep": sleep, "receive": receive, "compute": compute}
-    train(loader(Slow(ways[how], 8), int(workers)))
+    train(loader(Numbers(globals()[how], 8), int(workers)))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,9 @@
 """Photographs: decoded, changed by transforms, passed on."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +11,14 @@ import numpy as np
 import torch
 from PIL import Image, ImageEnhance, ImageFilter
 
-from bench.zoo.programs import BATCHES, SAMPLES, Program, Samples, Stream, Training, train
+from bench.zoo.programs import SAMPLES, Program, Samples, Stream, Training, train
 from tests.images import crops
 
 Transform = Callable[[Any], Any]
 
 SIDE = 208
-"""The side of a photograph, in pixels."""
 KEPT = 16
-"""Different ones; they come again and again."""
-
-
-@cache
-def photographs(side: int = SIDE, count: int = KEPT) -> list[Image.Image]:
-    """Decoded ones."""
-    boxes = ((8 * left, 100, 8 * left + side, 100 + side) for left in range(count))
-    return [decoded(file) for file in crops(*boxes)]
+"""Different photographs; they come again and again."""
 
 
 def decoded(file: bytes) -> Image.Image:
@@ -37,12 +27,12 @@ def decoded(file: bytes) -> Image.Image:
 
 
 class Changed:
-    """The photographs again and again, each changed by a transform."""
+    """Photographs, each changed by a transform."""
 
     def __init__(self, transform: Transform, count: int = SAMPLES) -> None:
-        self.images = photographs()
-        self.transform = transform
-        self.count = count
+        boxes = ((8 * left, 100, 8 * left + SIDE, 100 + SIDE) for left in range(KEPT))
+        self.images = list(map(decoded, crops(*boxes)))
+        self.transform, self.count = transform, count
 
     def read(self, index: int) -> Any:
         return self.transform(self.images[index % KEPT])
@@ -78,12 +68,9 @@ class Recipe:
         return sample
 
 
-@dataclass
 class Resize:
-    side: int = 24
-
     def __call__(self, image: Image.Image) -> Image.Image:
-        return image.resize((self.side, self.side), Image.Resampling.BILINEAR)
+        return image.resize((24, 24), Image.Resampling.BILINEAR)
 
 
 class Flip:
@@ -141,43 +128,31 @@ def listed(*transforms: Transform) -> Transform:
     return Compose([*transforms, Resize(), ToTensor()])
 
 
-def transformed(_: Path, transform: Transform, images: Any = Photographs) -> Training:
-    return train(images(transform))
+def transformed(
+    _: Path, transform: Transform, count: int = SAMPLES, kind: Any = Photographs, **options: Any
+) -> Training:
+    return train(kind(transform, count), **options)
 
 
-def spawned(_: Path, transform: Transform) -> Training:
-    images = Photographs(transform, SAMPLES // 5)
-    return train(images, epochs=3, multiprocessing_context="spawn")
-
-
-class Files(Samples):
+def from_files(folder: Path, side: int, *, reduced: bool = False) -> Training:
     """JPEGs of a folder, which may be decoded at an eighth of their size."""
+    (whole,) = crops((0, 40, 512, 552))
+    for number in range(KEPT):
+        decoded(whole).resize((side + number, side)).save(folder / f"{number}.jpg", quality=30)
 
-    def __init__(self, folder: Path, side: int, *, reduced: bool) -> None:
-        self.reduced, self.count = reduced, BATCHES * 20
-        self.paths = [folder / f"{number}.jpg" for number in range(KEPT)]
-        (whole,) = crops((0, 40, 512, 552))
-        for number, path in enumerate(self.paths):
-            decoded(whole).resize((side + number, side)).save(path, quality=30)
-
-    def read(self, index: int) -> Any:
-        return self.decode_photograph(self.paths[index % KEPT].read_bytes())
-
-    def decode_photograph(self, file: bytes) -> torch.Tensor:
-        with Image.open(io.BytesIO(file)) as image:
-            if self.reduced:
+    def decode_photograph(index: int) -> torch.Tensor:
+        with Image.open(folder / f"{index % KEPT}.jpg") as image:
+            if reduced:
                 image.draft("RGB", (80, 80))
             pixels = np.asarray(image.convert("RGB").resize((24, 24), Image.Resampling.NEAREST))
         return torch.from_numpy(pixels.copy())
 
-
-def from_files(folder: Path, side: int, *, reduced: bool = False) -> Training:
-    return train(Files(folder, side, reduced=reduced))
+    return train(Samples(decode_photograph))
 
 
-PROGRAMS = (
-    Program(
-        "a blur in a list of transforms",
+SPAWNED = {"count": SAMPLES // 5, "epochs": 3, "multiprocessing_context": "spawn"}
+PROGRAMS = {
+    "a blur in a list of transforms": Program(
         "slow transform",
         "GaussianBlur",
         transformed,
@@ -186,45 +161,40 @@ PROGRAMS = (
         # This comes after the image has become small.
         fixed={"transform": Compose([Flip(), Resize(), GaussianBlur(), ToTensor()])},
     ),
-    Program(
-        "a function in the transform attribute",
+    "a function in the transform attribute": Program(
         "slow transform",
         "equalised_patches",
         transformed,
         {"transform": equalised_patches},
         {"transform": small_pixels},
     ),
-    Program(
-        "a jitter among others in a Compose of one's own",
+    "a jitter among others in a Compose of one's own": Program(
         "slow transform",
         "ColorJitter takes",
         transformed,
         {"transform": Recipe(Flip(), ColorJitter(), BoxBlur())},
         {"transform": Recipe(CenterCrop(), Flip(), ColorJitter())},
     ),
-    Program(
-        "a transform of a stream",
+    "a transform of a stream": Program(
         "slow transform",
         "Engrave",
-        transformed,
-        {"transform": listed(Engrave()), "images": PhotographStream},
-        {"transform": listed(), "images": PhotographStream},
+        partial(transformed, kind=PhotographStream),
+        {"transform": listed(Engrave())},
+        {"transform": listed()},
     ),
-    Program(
-        "a blur in spawned workers",
+    "a blur in spawned workers": Program(
         "slow transform",
         "GaussianBlur",
-        spawned,
+        partial(transformed, **SPAWNED),
         {"transform": listed(GaussianBlur())},
         {"transform": listed()},
     ),
-    Program(
-        "big JPEGs",
+    "big JPEGs": Program(
         "slow fetch",
         "decode_photograph",
         from_files,
         {"side": 640},
         {"side": 64},
-        fixed={"side": 640, "reduced": True},
+        {"reduced": True},
     ),
-)
+}

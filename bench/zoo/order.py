@@ -1,9 +1,7 @@
 """Which samples come, and when: samplers, and batches that take longer than others or wait."""
 
-from __future__ import annotations
-
 import lzma
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -12,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import IterableDataset, RandomSampler, Sampler, get_worker_info
+from torch.utils.data import IterableDataset, RandomSampler, Sampler
 
 from bench.zoo.costs import burn
-from bench.zoo.images import decoded
 from bench.zoo.programs import (
     BATCHES,
     SAMPLES,
@@ -23,18 +20,16 @@ from bench.zoo.programs import (
     STEP_MS,
     Program,
     Samples,
+    Stream,
     Training,
     of_this_worker,
     train,
 )
-from tests.images import crops
 
 HUGE = (1152, 2304, 3456, 4608)
 
 
 class HardExamples(Sampler[int]):
-    """Draws samples by weight, one at a time or all at once."""
-
     def __init__(self, samples: int, *, at_once: bool) -> None:
         weights = np.random.default_rng(0).random(samples)
         self.weights = weights / weights.sum()
@@ -69,10 +64,6 @@ def recordings(
     return train(Samples(read_recording, count), batch_size=1, **options)
 
 
-def alike(_index: int) -> float:
-    return 0.2
-
-
 # One of each ten, so that a deep queue hides them all.
 JITTER = [
     place == slow
@@ -86,12 +77,7 @@ def jitter(index: int) -> float:
     return 6.0 if JITTER[index] else 0.1
 
 
-ONE_LONG = {
-    "steps": lambda index: 60.0 if index % 75 == 37 else 0.35,
-    "count": 750,
-    "workers": 2,
-    "prefetch_factor": 1,
-}
+ONE_LONG = {"steps": lambda index: 60.0 if index % 75 == 37 else 0.35, "count": 750}
 """Longer than the deepest queue is, and so many that several come where is looked into."""
 
 
@@ -130,26 +116,19 @@ def opened(_: Path, *, faulty: bool, **options: Any) -> Training:
     return train(Shards(compressed=faulty), batch_size=None, workers=1, **options)
 
 
-class ShuffleBuffer(IterableDataset[Any]):
-    """Fills a buffer of `size` with decoded images before its first one, in each worker."""
+class ShuffleBuffer(Stream):
+    """Fills a buffer of `size` with samples before its first one, in each worker."""
 
     def __init__(self, size: int) -> None:
-        self.files = crops(*((left, 100, left + 128, 228) for left in range(SIZE)))
         self.size = size
 
     def __iter__(self) -> Iterator[Any]:
-        worker = get_worker_info()
-        draw = np.random.default_rng(worker.id if worker else 0)
-        buffer: list[Any] = []
+        draw, buffer = np.random.default_rng(0), list[Any]()
         for index in range(1000):
-            image = decoded(self.files[index % SIZE]).resize((22, 22))
-            sample = torch.from_numpy(np.array(image))
-            if len(buffer) < self.size:
-                buffer.append(sample)
-                continue
-            place = int(draw.integers(self.size))
-            yield buffer[place]
-            buffer[place] = sample
+            burn(0.25)
+            buffer.append(index)
+            if len(buffer) > self.size:
+                yield buffer.pop(int(draw.integers(self.size)))
         yield from buffer
 
 
@@ -157,38 +136,19 @@ def shuffled(_: Path, *, faulty: bool) -> Training:
     return train(ShuffleBuffer(1000 if faulty else 4), batch_size=40, epochs=5)
 
 
-class InParts(Sampler[int]):
-    """The first of a permutation of so many samples, a part at a time."""
-
-    def __init__(self, samples: int) -> None:
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return 50 * SIZE
-
-    def __iter__(self) -> Iterator[int]:
-        order = torch.randperm(self.samples)
-        yield from order[: len(self)].tolist()
-
-
-class Keys(Samples):
-    """Has a list of its keys, which each worker makes before its first sample."""
-
-    def __init__(self, keys: int) -> None:
-        self.keys, self.count = keys, 40 * SIZE
-        self.listed: list[bytes] | None = None
-
-    def list_keys(self) -> list[bytes]:
-        return [b"%08d" % number for number in range(self.keys)]
-
-    def read(self, index: int) -> int:
-        if self.listed is None:
-            self.listed = self.list_keys()
-        return int(self.listed[index % self.keys])
-
-
 def with_keys(_: Path, **options: Any) -> Training:
-    return train(Keys(1_000_000), epochs=6, **options)
+    """Each worker lists all keys before its first sample."""
+    listed: list[bytes] = []
+
+    def list_keys() -> None:
+        listed[:] = [b"%08d" % number for number in range(1_000_000)]
+
+    def read(index: int) -> int:
+        if not listed:
+            list_keys()
+        return int(listed[index])
+
+    return train(Samples(read, 40 * SIZE), epochs=6, **options)
 
 
 class Prepared(IterableDataset[int]):
@@ -215,68 +175,56 @@ def prepared(_: Path, *, faulty: bool) -> Training:
     return train(Prepared(goes_on=faulty), epochs=6, step_ms=4)
 
 
-def permuted(samples: int, *, replacement: bool = False) -> Sampler[int]:
-    return RandomSampler(range(samples), replacement, num_samples=50 * SIZE)
+class InParts(Sampler[int]):
+    """The first of a permutation; only these become Python's numbers."""
+
+    def __init__(self, samples: Sized, num_samples: int) -> None:
+        self.samples, self.num_samples = samples, num_samples
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def __iter__(self) -> Iterator[int]:
+        yield from torch.randperm(len(self.samples))[: self.num_samples].tolist()
 
 
-def of_many(_: Path, sampler: Callable[[int], Sampler[int]]) -> Training:
+def of_many(_: Path, sampler: Any = RandomSampler, **options: Any) -> Training:
     """Each epoch takes 1,000 of four million samples."""
-    return train(Samples(int, 4_000_000), sampler=sampler(4_000_000), epochs=6)
+    samples = Samples(int, 4_000_000)
+    chosen = sampler(samples, num_samples=50 * SIZE, **options)
+    return train(samples, sampler=chosen, epochs=6)
 
 
-PROGRAMS = (
-    Program("weighted draws one by one", "slow sampler", "HardExamples", hard_examples),
-    Program(
-        "one long recording in 75",
-        "head-of-line blocking",
-        "in_order",
-        recordings,
-        ONE_LONG,
-        {"steps": alike, "workers": 2, "prefetch_factor": 1},
-        fixed={**ONE_LONG, "in_order": False},
+by_one = partial(recordings, workers=1, prefetch_factor=1)
+by_two = partial(recordings, workers=2, prefetch_factor=1)
+ALIKE = {"steps": lambda _: 0.2}
+PROGRAMS = {
+    "weighted draws one by one": Program("slow sampler", "HardExamples", hard_examples),
+    "one long recording in 75": Program(
+        "head-of-line blocking", "in_order", by_two, ONE_LONG, ALIKE, {"in_order": False}
     ),
-    Program(
-        "jitter, and a queue of one batch",
+    "jitter, and a queue of one batch": Program(
         "shallow queue",
         "prefetch_factor",
-        recordings,
-        {"steps": jitter, "workers": 1, "prefetch_factor": 1},
-        {"steps": alike, "workers": 1, "prefetch_factor": 1},
-        fixed={"steps": jitter, "workers": 1, "prefetch_factor": 16},
+        by_one,
+        {"steps": jitter},
+        ALIKE,
+        {"prefetch_factor": 16},
     ),
-    Program("four huge documents in regular places", "slow samples", "3456", documents),
-    Program(
-        "shards decompressed when they are opened",
-        "stalls",
-        "open_shard",
-        opened,
-        fixed={"faulty": True, "prefetch_factor": 24},
+    "four huge documents in regular places": Program("slow samples", "3456", documents),
+    "shards decompressed when they are opened": Program(
+        "stalls", "open_shard", opened, fixed={"prefetch_factor": 24}
     ),
-    Program(
-        "a shuffle buffer as large as an epoch",
-        "workers' first batch",
-        "ShuffleBuffer",
-        shuffled,
-        cpus=3,
+    "a shuffle buffer as large as an epoch": Program(
+        "workers' first batch", "ShuffleBuffer", shuffled, cpus=3
     ),
-    Program(
-        "keys listed by each new worker",
-        "workers' first batch",
-        "list_keys",
-        with_keys,
-        {"persistent_workers": False},
-        {"persistent_workers": True},
+    "keys listed by each new worker": Program(
+        "workers' first batch", "list_keys", with_keys, {"persistent_workers": False}, {}
     ),
-    Program(
-        "a thread that goes on after the last sample", "epoch ends", "Prepared.__iter__", prepared
+    "a thread that goes on after the last sample": Program(
+        "epoch ends", "Prepared.__iter__", prepared
     ),
-    Program(
-        "a permutation of four million samples for a thousand",
-        "sampler start",
-        "RandomSampler",
-        of_many,
-        {"sampler": permuted},
-        {"sampler": partial(permuted, replacement=True)},
-        fixed={"sampler": InParts},
+    "a permutation of four million samples for a thousand": Program(
+        "sampler start", "RandomSampler", of_many, {}, {"replacement": True}, {"sampler": InParts}
     ),
-)
+}

@@ -3,8 +3,6 @@
 Loaders and steps sleep, for far longer than a slow machine could blur.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import resource
@@ -20,10 +18,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from bench.zoo.costs import MS, Alone, Pause, Sleep
-from bench.zoo.programs import Samples, Training, nothing, of_this_worker
+from bench.zoo.programs import Samples, Stream, Training, nothing
 
 Times = Callable[[int], float] | float
 
@@ -37,7 +35,6 @@ class Seen:
     In its `healthy` twin, where there is one, it is not. It may be one that is looked into.
     """
 
-    name: str
     cause: str
     make: Callable[[], Training]
     mode: str = "log"
@@ -46,7 +43,6 @@ class Seen:
 
 
 def slow(count: int, ms: Times, step_ms: Times, epochs: int = 1, **options: Any) -> Training:
-    """A training of one sample a batch, in which a sample and a step take so long."""
     return Training(DataLoader(sleeping(count, ms), **options), Pause(step_ms), epochs)
 
 
@@ -92,12 +88,12 @@ def generated() -> Training:
     return Training(batches, Pause(10))
 
 
-class Shuffling(IterableDataset[int]):
-    """Numbers, of which each epoch first reads a hundred, at 3 ms each."""
+class Shuffling(Stream):
+    """Each epoch first reads a hundred, at 3 ms each."""
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[Any]:
         time.sleep(100 * 3 * MS)
-        yield from range(10)
+        yield from super().__iter__()
 
 
 def beside_a_stranger() -> Training:
@@ -109,7 +105,6 @@ def beside_a_stranger() -> Training:
 
 
 def late(ms: float) -> Callable[[int], None]:
-    """What workers do when they begin."""
     return lambda _worker: time.sleep(ms * MS)
 
 
@@ -136,19 +131,15 @@ def keeping_samples(batches: int) -> Training:
     return Training(DataLoader(Samples(read, batches), num_workers=1), nothing)
 
 
-class Lines(IterableDataset[int]):
-    """The lines of some files, of which each worker reads its own, or all."""
+class Undivided(Stream):
+    """Each worker reads all."""
 
-    def __init__(self, *, divided: bool) -> None:
-        self.divided = divided
-
-    def __iter__(self) -> Iterator[int]:
-        lines = range(400)
-        yield from lines[of_this_worker(len(lines)).start :: 2] if self.divided else lines
+    def __iter__(self) -> Iterator[Any]:
+        yield from map(self.read, range(self.count))
 
 
-def read_by_workers(*, divided: bool) -> Training:
-    return Training(DataLoader(Lines(divided=divided), batch_size=4, num_workers=2), Pause(4))
+def read_by_workers(kind: type[Stream]) -> Training:
+    return Training(DataLoader(kind(int, 400), batch_size=4, num_workers=2), Pause(4))
 
 
 def keeping_batches(batches: int, *, keeps: bool = True) -> Training:
@@ -217,9 +208,9 @@ def written(batches: int, *, anew: bool) -> Training:
     return Training(DataLoader(sleeping(batches, 1), num_workers=1), step, close=file.close)
 
 
-def scored(batches: int, epochs: int, *, always: bool) -> Training:
-    """A score over an epoch's outputs so far: after each step, or `always` is False, at its end."""
-    outputs = list[torch.Tensor]()
+def scored(batches: int, *, anew: bool) -> Training:
+    """A score over an epoch's outputs so far, `anew` after each step, or once at its end."""
+    outputs: list[torch.Tensor] = []
 
     def score() -> float:
         every = torch.cat(outputs)
@@ -228,66 +219,53 @@ def scored(batches: int, epochs: int, *, always: bool) -> Training:
     def step(_batch: Any) -> None:
         time.sleep(5 * MS)
         outputs.append(torch.rand(1000))
-        if always or len(outputs) == batches:
+        is_over = len(outputs) == batches
+        if anew or is_over:
             score()
-        if len(outputs) == batches:
+        if is_over:
             outputs.clear()
 
     loader = DataLoader(sleeping(batches, 1), num_workers=1, persistent_workers=True)
-    return Training(loader, step, epochs)
+    return Training(loader, step, 2)
 
 
 def stalling(index: int) -> float:
     return 200 if index % 100 == 99 else 0
 
 
-SEEN = (
-    Seen(
-        "two workers at 20 ms for a step of 2",
-        "waiting",
-        lambda: slow(150, 20, 2, num_workers=2),
-        "alternate",
+SEEN = {
+    "two workers at 20 ms for a step of 2": Seen(
+        "waiting", lambda: slow(150, 20, 2, num_workers=2), "alternate"
     ),
-    Seen("batches to unpack", "waiting", to_unpack, "alternate"),
-    Seen("a lock that steps need too", "contention", contending, "alternate"),
-    Seen("a generator", "zero workers", generated, "alternate"),
-    Seen("no workers, in a log", "zero workers", lambda: slow(60, 5, 1)),
-    Seen("a worker that is too slow", "waiting", lambda: slow(60, 10, 1, num_workers=1)),
-    Seen("a process that computes", "shared machine", beside_a_stranger),
-    Seen("200 ms for one batch in a hundred", "stalls", lambda: slow(400, stalling, 0.5)),
-    Seen(
-        "workers that begin in 200 ms, each epoch",
-        "epoch boundaries",
-        lambda: slow(10, 0, 5, 3, num_workers=1, worker_init_fn=late(200)),
+    "batches to unpack": Seen("waiting", to_unpack, "alternate"),
+    "a lock that steps need too": Seen("contention", contending, "alternate"),
+    "a generator": Seen("zero workers", generated, "alternate"),
+    "no workers, in a log": Seen("zero workers", lambda: slow(60, 5, 1)),
+    "a worker that is too slow": Seen("waiting", lambda: slow(60, 10, 1, num_workers=1)),
+    "a process that computes": Seen("shared machine", beside_a_stranger),
+    "200 ms for one batch in a hundred": Seen("stalls", lambda: slow(400, stalling, 0.5)),
+    "workers that begin in 200 ms, each epoch": Seen(
+        "epoch boundaries", lambda: slow(10, 0, 5, 3, num_workers=1, worker_init_fn=late(200))
     ),
-    Seen(
-        "a worker that begins in 1.5 s",
-        "slow first batch",
-        lambda: slow(100, 0, 5, num_workers=1, worker_init_fn=late(1500)),
+    "a worker that begins in 1.5 s": Seen(
+        "slow first batch", lambda: slow(100, 0, 5, num_workers=1, worker_init_fn=late(1500))
     ),
-    Seen(
-        "each batch takes longer than the one before",
-        "drift",
-        lambda: slow(160, lambda index: 0.1 * index, 1),
+    "each batch takes longer than the one before": Seen(
+        "drift", lambda: slow(160, lambda index: 0.1 * index, 1)
     ),
-    Seen(
-        "the second half comes from a cache",
-        "drift",
-        lambda: slow(100, lambda index: 8 if index < 50 else 0, 4),
+    "the second half comes from a cache": Seen(
+        "drift", lambda: slow(100, lambda index: 8 if index < 50 else 0, 4)
     ),
-    Seen(
-        "one step saves a checkpoint",
-        "outliers",
-        lambda: Training(range(60), Pause(lambda number: 300 if number == 40 else 5)),
+    "one step saves a checkpoint": Seen(
+        "outliers", lambda: Training(range(60), Pause(lambda number: 300 if number == 40 else 5))
     ),
-    Seen(
-        "a stream that every worker serves whole",
+    "a stream that every worker serves whole": Seen(
         "samples served twice",
-        lambda: read_by_workers(divided=False),
-        healthy=lambda: read_by_workers(divided=True),
+        lambda: read_by_workers(Undivided),
+        healthy=lambda: read_by_workers(Stream),
         looks=True,
     ),
-    Seen(
-        "one worker more than CPUs", "oversubscription", lambda: slow(4, 0, 0, num_workers=CPUS + 1)
+    "one worker more than CPUs": Seen(
+        "oversubscription", lambda: slow(4, 0, 0, num_workers=CPUS + 1)
     ),
-)
+}

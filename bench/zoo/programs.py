@@ -1,10 +1,9 @@
 """What a planted program is, and the datasets and the DataLoader that most of them have."""
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,9 @@ import numpy as np
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from bench.zoo.costs import Products
+from loadeval import LoaderEvaluator
+
+warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)  # on few CPUs
 
 BATCHES = 160
 SIZE = 20
@@ -20,8 +22,7 @@ SAMPLES = BATCHES * SIZE
 STEP_MS = 8.0
 
 
-def nothing(*_: Any) -> None:
-    """Nothing is to be done."""
+def nothing(*_: Any) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,17 @@ class Training:
                 yield from (next(iter(loader)) for _ in range(self.fresh))
 
     def run(self, loader: Any = None) -> None:
-        """Train, and close nothing."""
         for batch in self.batches(loader):
             self.step(batch)
+
+    def logged(self, log: Path, mode: str = "alternate", **options: Any) -> Path:
+        """Train once, measured into `log`, and close."""
+        with LoaderEvaluator(self.loader, mode=mode, log_file=log, **options) as loader:
+            try:
+                self.run(loader)
+            finally:
+                self.close()
+        return log
 
 
 @dataclass(frozen=True)
@@ -58,16 +67,14 @@ class Program:
     """A training with a fault in its loading, and the same without it.
 
     `make(folder, **arguments)` makes a training, which keeps its files in `folder`: with the
-    arguments `faulty`; `healthy`, in which loading does not limit training; or `fixed`, which
-    follow the advice literally where that is something else. Most have an argument `faulty` alone.
-    Followed is the first piece of advice, or the one that has the words `follows`. `cause` is the
-    rule that should find the fault, and `named` a text that it must say, maybe "". The healthy one
-    needs so many `cpus`: one for each worker that computes, and one for training. With fewer than
-    `fault_cpus` the fault costs next to nothing. Where not `looks_inside`, it is diagnosed without
-    a look into its loader.
+    arguments `faulty`; `healthy`, in which loading does not limit training; or those with what is
+    `fixed`, which follow the advice literally where that is something else. Followed is the first
+    piece of advice, or the one that has the words `follows`. `cause` is the rule that should find
+    the fault, and `named` a text that it must say. The healthy one needs so many `cpus`: one for
+    each worker that computes, and one for training. With fewer than `fault_cpus` the fault costs
+    next to nothing. Where not `looks_inside`, it is diagnosed without a look into its loader.
     """
 
-    name: str
     cause: str
     named: str
     make: Callable[..., Training]
@@ -80,16 +87,15 @@ class Program:
     looks_inside: bool = True
 
     def training(self, variant: str, folder: Path) -> Training:
-        """The `variant` that is "faulty", "healthy" or "fixed"."""
-        return self.make(folder, **getattr(self, variant))
+        fixed = {**self.faulty, **(self.fixed or {})}
+        return self.make(folder, **(fixed if variant == "fixed" else getattr(self, variant)))
 
 
 class Samples(Dataset[Any]):
     """`count` of them, each of which `read` makes of its number."""
 
     def __init__(self, read: Callable[[int], Any], count: int = SAMPLES) -> None:
-        self.read = read
-        self.count = count
+        self.read, self.count = read, count
 
     def __len__(self) -> int:
         return self.count
@@ -102,12 +108,21 @@ class Stream(IterableDataset[Any]):
     """The same one after the other, divided among the workers."""
 
     def __init__(self, read: Callable[[int], Any], count: int = SAMPLES) -> None:
-        self.read = read
-        self.count = count
+        self.read, self.count = read, count
 
     def __iter__(self) -> Iterator[Any]:
-        for index in of_this_worker(self.count):
-            yield self.read(index)
+        yield from map(self.read, of_this_worker(self.count))
+
+
+class Again:
+    def __init__(self, batches: Sequence[Any], count: int) -> None:
+        self.batches, self.count = batches, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(cycle(self.batches), self.count)
 
 
 def of_this_worker(count: int) -> range:
@@ -143,10 +158,7 @@ def train(
     options.setdefault("collate_fn", as_it_is if batch_size is None else stacked)
     if workers and epochs > 1:
         options.setdefault("persistent_workers", True)
-    with warnings.catch_warnings():  # of more workers than CPUs, as some programs have
-        warnings.simplefilter("ignore", UserWarning)
-        loader: DataLoader[Any] = DataLoader(
-            dataset, batch_size=batch_size, num_workers=workers, **options
-        )
-    loader.check_worker_number_rationality = nothing  # type: ignore[method-assign]
+    loader: DataLoader[Any] = DataLoader(
+        dataset, batch_size=batch_size, num_workers=workers, **options
+    )
     return Training(loader, Products(step_ms), epochs, fresh, close)

@@ -1,16 +1,15 @@
 """What workers wait for: locks, the disk, a server, and shards that are divided unequally."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import io
 import os
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing import get_context
@@ -36,34 +35,26 @@ from bench.zoo.programs import (
 )
 
 MB = 1 << 20
-OBJECTS = 3
-"""The objects in a batch."""
-MANY = 6
-"""More of them."""
+OBJECTS, MANY = 3, 6
+"""In a batch."""
 OBJECT = bytes(4096)
 LISTED, IN_BUFFER = 6000, 80
 """Files of a folder that is listed; members of an archive in a shuffle buffer."""
 
 
-class Annotated(Samples):
-    """Files of which each has an annotation, whose name is looked for among all, or made."""
-
-    def __init__(self, folder: Path, *, looks: bool) -> None:
-        self.folder, self.looks, self.count = folder, looks, BATCHES * 4
-
-    def read(self, index: int) -> torch.Tensor:
-        name = f"{index % LISTED:06}"
-        path = self.folder / f"{name}.txt"
-        if self.looks:
-            (path,) = self.folder.glob(f"{name}.*")
-        return torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
-
-
 def annotated(folder: Path, *, faulty: bool) -> Training:
-    folder.mkdir(parents=True, exist_ok=True)
+    """Files whose annotations have names that are looked for among all, or made."""
     for number in range(LISTED):
         (folder / f"{number:06}.txt").write_bytes(OBJECT[:64])
-    return train(Annotated(folder, looks=faulty), batch_size=4, workers=1)
+
+    def read(index: int) -> torch.Tensor:
+        name = f"{index % LISTED:06}"
+        path = folder / f"{name}.txt"
+        if faulty:
+            (path,) = folder.glob(f"{name}.*")
+        return torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
+
+    return train(Samples(read, BATCHES * 4), batch_size=4, workers=1)
 
 
 class Members(Stream):
@@ -72,15 +63,11 @@ class Members(Stream):
     def __init__(self, path: Path, *, after: bool) -> None:
         self.path, self.after = path, after
 
-    def members(self) -> Iterator[Any]:
-        archive = tarfile.open(self.path)  # noqa: SIM115 - its members are read until the end
-        for file in map(archive.extractfile, archive):
-            yield file if self.after or file is None else io.BytesIO(file.read())
-
     def __iter__(self) -> Iterator[torch.Tensor]:
         draw, buffer = np.random.default_rng(0), list[Any]()
-        for file in self.members():
-            buffer.append(file)
+        archive = tarfile.open(self.path)  # noqa: SIM115 - its members are read until the end
+        for file in map(archive.extractfile, archive):
+            buffer.append(file if self.after or file is None else io.BytesIO(file.read()))
             if len(buffer) == IN_BUFFER:
                 yield self.decode(buffer.pop(int(draw.integers(IN_BUFFER))))
         draw.shuffle(buffer)
@@ -91,7 +78,6 @@ class Members(Stream):
 
 
 def shuffled_members(folder: Path, *, faulty: bool) -> Training:
-    folder.mkdir(parents=True, exist_ok=True)
     draw, path = np.random.default_rng(0), folder / "members.tar.gz"
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         for number in range(BATCHES):
@@ -115,11 +101,10 @@ def locked(folder: Path, lock: str = "") -> Training:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    locks: dict[str, Callable[[], Any]] = {"file": flocked, "processes": lambda: among_processes}
-    held = locks.get(lock, nullcontext)
+    locks: Any = {"": nullcontext, "file": flocked, "processes": lambda: among_processes}
 
     def read_archive(index: int) -> torch.Tensor:
-        with held():
+        with locks[lock]():
             burn(1.6 * STEP_MS)
             return torch.full((8,), index)
 
@@ -147,7 +132,6 @@ def read_anew(path: Path) -> bytes:
 
 
 def small_files(folder: Path, *, faulty: bool) -> Training:
-    """Sixteen files of 1 MB for a batch."""
     load = read_anew if faulty else Path.read_bytes
     paths = write_random(folder, 64)
 
@@ -159,9 +143,9 @@ def small_files(folder: Path, *, faulty: bool) -> Training:
 
 
 class Store(BaseHTTPRequestHandler):
-    """Answers each request after a while, as a store far away does.
+    """Answers each request after a while, as a store far away does, piece by piece.
 
-    A connection waits for `connect_ms` first, as for TLS, and sends its pieces one after the other.
+    A connection waits first, as for TLS.
     """
 
     protocol_version = "HTTP/1.1"
@@ -219,8 +203,8 @@ class Downloads(Samples):
         self.threads: Any = None
 
     def read(self, index: int) -> torch.Tensor:
-        content = torch.frombuffer(bytearray(self.download(index)), dtype=torch.uint8)
-        return content[: len(OBJECT)]
+        content = bytearray(self.download(index))
+        return torch.frombuffer(content, dtype=torch.uint8)[: len(OBJECT)]
 
     def download(self, index: int) -> bytes:
         self.threads = self.threads or local()
@@ -239,8 +223,6 @@ class DownloadsAnew(Downloads):
 
 
 class DownloadsAtOnce(Downloads):
-    """`at_once` objects of a batch at once."""
-
     at_once = MANY
     pool: ThreadPoolExecutor | None = None
 
@@ -251,8 +233,6 @@ class DownloadsAtOnce(Downloads):
 
 
 class DownloadsInPairs(DownloadsAtOnce):
-    """In too few threads."""
-
     at_once = 2
 
 
@@ -274,16 +254,12 @@ def downloaded(
     _: Path, dataset: Any = Downloads, workers: int = 2, batch_size: int = OBJECTS, **of_store: Any
 ) -> Training:
     server = Server(**of_store)
-    return train(
-        dataset(server.port, batch_size),
-        batch_size=batch_size,
-        workers=workers,
-        close=server.close,
-    )
+    objects = dataset(server.port, batch_size)
+    return train(objects, batch_size=batch_size, workers=workers, close=server.close)
 
 
-def in_shards(folder: Path, lengths: tuple[int, ...], workers: int) -> Training:
-    return downloaded(folder, lambda port, _: Shards(port, lengths), workers, latency_ms=7)
+def in_shards(folder: Path, lengths: tuple[int, ...]) -> Training:
+    return downloaded(folder, lambda port, _: Shards(port, lengths), workers=4, latency_ms=7)
 
 
 def pictures(_: Path, *, faulty: bool) -> Training:
@@ -300,82 +276,45 @@ def pictures(_: Path, *, faulty: bool) -> Training:
     return train(Samples(read, 5 * BATCHES), batch_size=5, close=close)
 
 
-PROGRAMS = (
-    Program("a Manager for all workers", "one process serves all", "share_memory_", pictures),
-    Program(
-        "a lock around an archive",
-        "lock",
-        "read_archive",
-        locked,
-        {"lock": "processes"},
-        {},
-        cpus=4,
+by_six = partial(downloaded, latency_ms=8, batch_size=MANY)
+by_threads = partial(downloaded, latency_ms=10, batch_size=MANY)
+far_away = partial(downloaded, latency_ms=3, connect_ms=6)
+in_pieces = partial(downloaded, piece_ms=1.25, piece=bytes(50_000))
+PROGRAMS = {
+    "a Manager for all workers": Program("one process serves all", "share_memory_", pictures),
+    "a lock around an archive": Program(
+        "lock", "read_archive", locked, {"lock": "processes"}, {}, cpus=4
     ),
-    Program("a lock of a file", "lock", "flock", locked, {"lock": "file"}, {}, cpus=4),
-    Program("files that the page cache forgot", "disk", "", small_files),
-    Program("a folder listed for each sample", "slow fetch", "list the folder once", annotated),
-    Program(
-        "members of a packed archive, read after a shuffle buffer",
-        "data format",
-        "from its start",
-        shuffled_members,
+    "a lock of a file": Program("lock", "flock", locked, {"lock": "file"}, {}, cpus=4),
+    "files that the page cache forgot": Program("disk", "", small_files),
+    "a folder listed for each sample": Program("slow fetch", "list the folder once", annotated),
+    "members of a packed archive, read after a shuffle buffer": Program(
+        "data format", "from its start", shuffled_members
     ),
-    Program(
-        "downloads that take 10 ms",
-        "storage latency",
-        "num_workers",
-        downloaded,
-        {"latency_ms": 10},
-        {},
-        fixed={"latency_ms": 10, "workers": 6},
+    "downloads that take 10 ms": Program(
+        "storage latency", "num_workers", downloaded, {"latency_ms": 10}, {}, {"workers": 6}
     ),
-    Program(
-        "downloads one at a time",
-        "storage latency",
-        "__getitems__",
-        downloaded,
-        {"latency_ms": 8, "batch_size": MANY},
-        {"latency_ms": 8, "batch_size": MANY, "dataset": DownloadsAtOnce},
+    "downloads one at a time": Program(
+        "storage latency", "__getitems__", by_six, {}, {"dataset": DownloadsAtOnce}
     ),
-    Program(
-        "downloads by too few threads",
+    "downloads by too few threads": Program(
         "storage latency",
         "threads of the same worker",
-        downloaded,
-        {"latency_ms": 10, "batch_size": MANY, "dataset": DownloadsInPairs},
-        {"latency_ms": 10, "batch_size": MANY, "dataset": DownloadsAtOnce},
+        by_threads,
+        {"dataset": DownloadsInPairs},
+        {"dataset": DownloadsAtOnce},
         follows="requests at once",
     ),
-    Program(
-        "a new connection for each sample",
-        "storage latency",
-        "a session or a pool",
-        downloaded,
-        {"latency_ms": 3, "connect_ms": 6, "dataset": DownloadsAnew},
-        {"latency_ms": 3, "connect_ms": 6},
+    "a new connection for each sample": Program(
+        "storage latency", "a session or a pool", far_away, {"dataset": DownloadsAnew}, {}
     ),
-    Program(
-        "large downloads over a slow link",
-        "storage latency",
-        "bandwidth",
-        downloaded,
-        {"piece_ms": 1.25, "piece": bytes(50_000), "pieces": 8},
-        {"piece_ms": 1.25, "piece": bytes(50_000)},
+    "large downloads over a slow link": Program(
+        "storage latency", "bandwidth", in_pieces, {"pieces": 8}, {}
     ),
-    Program(
-        "one shard for four workers",
-        "few shards",
-        "the dataset has 1 shard",
-        in_shards,
-        {"lengths": (160,), "workers": 4},
-        {"lengths": (40,) * 4, "workers": 4},
+    "one shard for four workers": Program(
+        "few shards", "dataset has 1 shard", in_shards, {"lengths": (160,)}, {"lengths": (40,) * 4}
     ),
-    Program(
-        "one large shard among small ones",
-        "uneven shards",
-        "equal",
-        in_shards,
-        {"lengths": (140, 40, 40, 40), "workers": 4},
-        {"lengths": (65,) * 4, "workers": 4},
+    "one large shard among small ones": Program(
+        "uneven shards", "equal", in_shards, {"lengths": (140, 40, 40, 40)}, {"lengths": (65,) * 4}
     ),
-)
+}

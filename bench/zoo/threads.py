@@ -1,12 +1,11 @@
 """Loaders with threads in the training process: Python's lock, and stages of SPDL."""
 
-from __future__ import annotations
-
 import hashlib
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,23 +38,21 @@ def digest(number: int) -> int:
 class Fed:
     """Threads feed a queue."""
 
-    def __init__(self, load: Load, batches: int = BATCHES, threads: int = 2) -> None:
-        self.load, self.batches, self.threads = load, batches, threads
+    def __init__(self, load: Load, threads: int = 2) -> None:
+        self.load, self.threads = load, threads
 
     def __len__(self) -> int:
-        return self.batches
+        return BATCHES
 
     def __iter__(self) -> Iterator[int]:
         ready: queue.Queue[int] = queue.Queue(AHEAD)
-        numbers, stopped = iter(range(self.batches)), threading.Event()
-        threads = [
-            threading.Thread(target=self.feed, args=(numbers, ready, stopped), daemon=True)
-            for _ in range(self.threads)
-        ]
+        numbers, stopped = iter(range(BATCHES)), threading.Event()
+        feeding = {"target": self.feed, "args": (numbers, ready, stopped), "daemon": True}
+        threads = [threading.Thread(**feeding) for _ in range(self.threads)]
         for thread in threads:
             thread.start()
         try:
-            for _ in range(self.batches):
+            for _ in range(BATCHES):
                 yield ready.get()
         finally:
             stopped.set()
@@ -78,15 +75,15 @@ class Ahead(DataLoader[Any]):
 
     def __iter__(self) -> Any:
         batches = super().__iter__()
-        return iter(Fed(lambda _: next(batches), len(self), threads=1))
+        return iter(Fed(lambda _: next(batches), threads=1))
 
 
-def ahead(load: Load, workers: int) -> Any:
+def ahead(load: Load, workers: int = 0) -> Any:
     """One batch a sample."""
     return Ahead(Samples(load, BATCHES), batch_size=None, num_workers=workers)
 
 
-def pipeline(load: Load, *, apart: bool) -> Any:
+def pipeline(load: Load, *, apart: bool = False) -> Any:
     """SPDL's, with two threads for its one stage, maybe in a process of its own.
 
     In the training process its threads slow steps down whatever the stage does.
@@ -101,7 +98,7 @@ def pipeline(load: Load, *, apart: bool) -> Any:
     return built.build(num_threads=2)
 
 
-def threaded(_: Path, load: Load, loader: Callable[..., Any], **options: Any) -> Training:
+def threaded(_: Path, load: Load, loader: Any = Fed, **options: Any) -> Training:
     return Training(loader(load, **options), Products(STEP_MS, side=256))
 
 
@@ -125,34 +122,31 @@ def stages(_: Path, *, faulty: bool) -> Training:
     return Training(built.build(num_threads=6), Pause(STEP_MS))
 
 
-PROGRAMS = (
-    Program(
-        "threads that tokenise for a queue",
+PROGRAMS = {
+    "threads that tokenise for a queue": Program(
         "Python lock",
         "feed",
         threaded,
-        {"load": tokenise, "loader": Fed},
-        {"load": digest, "loader": Fed},
+        {"load": tokenise},
+        {"load": digest},
         follows="release the GIL",
     ),
-    Program(
-        "a stage of an SPDL pipeline in Python",
+    "a stage of an SPDL pipeline in Python": Program(
         "Python lock",
         "spdl",
-        threaded,
-        {"load": tokenise, "loader": pipeline, "apart": False},
-        {"load": digest, "loader": pipeline, "apart": True},
+        partial(threaded, loader=pipeline),
+        {"load": tokenise},
+        {"load": digest, "apart": True},
         follows="release the GIL",
     ),
-    Program(
-        "a DataLoader that a thread reads ahead",
+    "a DataLoader that a thread reads ahead": Program(
         "Python lock",
         "feed",
-        threaded,
-        {"load": tokenise, "loader": ahead, "workers": 0},
-        {"load": digest, "loader": ahead, "workers": 0},
-        fixed={"load": tokenise, "loader": ahead, "workers": 2},
+        partial(threaded, loader=ahead),
+        {"load": tokenise},
+        {"load": digest},
+        {"workers": 2},
         cpus=2,
     ),
-    Program("a stage of SPDL that decodes one at a time", "slow operator", "decode", stages),
-)
+    "a stage of SPDL that decodes one at a time": Program("slow operator", "decode", stages),
+}

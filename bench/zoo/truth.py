@@ -1,7 +1,5 @@
 """Trainings whose speed-up is measured apart, hard ones above all: the cases of the truth."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,16 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from bench.zoo.costs import (
-    MS,
-    Alone,
-    Burn,
-    Cost,
-    Matmul,
-    Sleep,
-    pareto,
-    sleeps,
-)
+from bench.zoo.costs import MS, Alone, Burn, Cost, Matmul, Sleep, pareto, sleeps
 from bench.zoo.programs import Samples
 
 Content = Callable[[int], Any]
@@ -50,7 +39,6 @@ class Case:
     unless it must be close, in its interval.
     """
 
-    name: str
     what: str
     loader: Callable[[int], Any]
     step: Callable[[int], Step]
@@ -68,8 +56,6 @@ class Case:
 
 @dataclass(frozen=True)
 class InProcess:
-    """Loads in the training process, when it is asked."""
-
     batches: int
     content: Content
     cost: Cost
@@ -87,8 +73,6 @@ class InProcess:
 
 @dataclass(frozen=True)
 class Reusing(InProcess):
-    """Writes each batch over the one before."""
-
     def __iter__(self) -> Iterator[Any]:
         buffer = np.array(self.content(0))
         for batch in super().__iter__():
@@ -126,8 +110,6 @@ class Transform:
 
 
 class Transformed(Samples):
-    """A sample goes through some transforms of this cost."""
-
     def __init__(self, count: int, content: Content, cost: Cost, transforms: int = 1) -> None:
         self.count, self.content = count, content
         self.transforms = [Transform(cost) for _ in range(transforms)]
@@ -163,7 +145,6 @@ def frames(index: int) -> torch.Tensor:
 
 
 def every(cost: Cost) -> Callable[[int], Step]:
-    """The same step for each of so many batches."""
     return lambda _batches: lambda _batch: cost(0)
 
 
@@ -217,26 +198,22 @@ def changing_in_place(_batches: int) -> Step:
 
 
 def in_process(
-    name: str,
     what: str,
     cost: Cost,
     step: Callable[[int], Step],
-    *,
     kind: type[InProcess] = InProcess,
     content: Content = numbered,
     opening_s: float = 0.0,
     **expected: Any,
 ) -> Case:
     """A case of a loader in the training process."""
-    return Case(name, what, lambda n: kind(n, content, cost, opening_s), step, content, **expected)
+    return Case(what, lambda n: kind(n, content, cost, opening_s), step, content, **expected)
 
 
 def workers(
-    name: str,
     what: str,
     cost: Cost,
     step: Callable[[int], Step],
-    *,
     count: int = 2,
     init: Callable[[int], None] | None = None,
     **expected: Any,
@@ -247,17 +224,16 @@ def workers(
         samples = Transformed(batches, numbered, cost)
         return DataLoader(samples, batch_size=None, num_workers=count, worker_init_fn=init)
 
-    return Case(name, what, loader, step, numbered, **expected)
+    return Case(what, loader, step, numbered, **expected)
 
 
 def looked_into(
-    name: str,
     what: str,
     quarter: Cost,
     step_ms: float,
-    *,
     content: Content = numbered,
     count: int = 0,
+    *,
     is_close: bool = True,
 ) -> Case:
     """Of one sample a batch, whose transforms cost four quarters; loadeval looks inside."""
@@ -267,157 +243,83 @@ def looked_into(
         return DataLoader(samples, batch_size=1, num_workers=count)
 
     step, close = every(Burn(step_ms)), {"close": 0.02, "is_close": is_close}
-    what = f"{what}, step {step_ms:g}"
-    return Case(f"looked into, {name}", what, loader, step, content, batches=600, **close)
+    return Case(f"{what}, step {step_ms:g}", loader, step, content, batches=600, **close)
 
 
-def cases() -> list[Case]:
+def cases() -> dict[str, Case]:
     """All of them; S1 to S6 are those on which the peers' failures were first seen."""
     ten = every(Sleep(10))
     varying = np.random.default_rng(7)
     gamma = sleeps(varying.gamma(10, 2.1, 1000))
     rare = sleeps(5 + 300.0 * (varying.random(1000) < 1 / 50))
-    return [
-        in_process("S1", "in process 15 ms, step 10", Sleep(15), ten, widest=STEADY),
-        workers("S2", "2 workers x 15 ms, step 10", Sleep(15), ten, widest=STEADY),
-        in_process(
-            "S3",
-            "200 ms at every 20th, step 10",
-            Sleep(0, 200, 20),
-            ten,
-            widest=REGULAR,
-            batches=750,
+    alone = Alone(Lock(), Sleep(20))
+    late, threads = (
+        {"init": lambda _: time.sleep(1.0)},
+        {"init": lambda _: torch.set_num_threads(8)},
+    )
+    starts = {"batches": 40, "epochs": 8, "truth_epochs": 2}
+    fills = {"batches": 40, "epochs": 6, "truth_epochs": 3}
+    opens = {"opening_s": 1.0, "batches": 100, "epochs": 2, "truth_epochs": 1}
+    long, tail = {"batches": 750}, {"batches": 750, "peers_batches": 250}
+    steady, random = {"widest": STEADY}, {"widest": RANDOM}
+    of_photographs = {"content": photographs, **steady}
+    by_content = growing_with_content
+    return {
+        "S1": in_process("in process 15 ms, step 10", Sleep(15), ten, **steady),
+        "S2": workers("2 workers x 15 ms, step 10", Sleep(15), ten, **steady),
+        "S3": in_process(
+            "200 ms at every 20th, step 10", Sleep(0, 200, 20), ten, widest=REGULAR, **long
         ),
-        in_process(
-            "S4",
-            "1 ms, step of 8 converts its batch",
-            Sleep(1),
-            converting,
-            content=photographs,
-            widest=STEADY,
+        "S4": in_process(
+            "1 ms, step of 8 converts its batch", Sleep(1), converting, **of_photographs
         ),
-        in_process("S5", "free, step grows with content", Sleep(0), growing_with_content),
-        workers("S6", "2 CPU-bound workers, CPU-bound step", Burn(20), every(Burn(10))),
-        in_process(
-            "tail",
-            "Pareto waits in process, step 5",
-            pareto(),
-            every(Sleep(5)),
-            batches=750,
-            peers_batches=250,
+        "S5": in_process("free, step grows with content", Sleep(0), by_content),
+        "S6": workers("2 CPU-bound workers, CPU-bound step", Burn(20), every(Burn(10))),
+        "tail": in_process("Pareto waits in process, step 5", pareto(), every(Sleep(5)), **tail),
+        "rare": workers("2 workers x 5 ms, 300 at 1 in 50", rare, ten, **tail, **random),
+        "a little slower": workers("2 workers x 21 ms, gamma, step 10", gamma, ten),
+        "hidden": workers("4 workers x 20 ms, step 20", Sleep(20), every(Sleep(20)), 4, **steady),
+        "in place": in_process(
+            "10 ms, step pops and scales", Sleep(10), changing_in_place, content=labelled
         ),
-        workers(
-            "rare",
-            "2 workers x 5 ms, 300 at 1 in 50",
-            rare,
-            ten,
-            batches=750,
-            peers_batches=250,
-            widest=RANDOM,
+        "buffer": in_process("8 ms, buffer reused, step by content", Sleep(8), by_content, Reusing),
+        "start": in_process("opens in 1 s, 5 ms, step 10", Sleep(5), ten, **opens),
+        "worker start": workers(
+            "2 workers start in 1 s, 5 ms, step 10", Sleep(5), ten, **late, **starts
         ),
-        workers("a little slower", "2 workers x 21 ms, gamma, step 10", gamma, ten),
-        workers(
-            "hidden",
-            "4 workers x 20 ms, step 20",
-            Sleep(20),
-            every(Sleep(20)),
-            count=4,
-            widest=STEADY,
+        "shuffle buffer": in_process(
+            "fills 60 x 5 ms, then 5 ms, step 10", Sleep(5), ten, Shuffling, **fills
         ),
-        in_process(
-            "in place",
-            "10 ms, step pops and scales",
-            Sleep(10),
-            changing_in_place,
-            content=labelled,
+        "lock": workers("3 workers x 20 ms, one at a time, step 10", alone, ten, 3),
+        "threads": workers(
+            "2 workers x 8 threads, step burns 10", Matmul(256, 4), every(Burn(10)), **threads
         ),
-        in_process(
-            "buffer",
-            "8 ms, buffer reused, step by content",
-            Sleep(8),
-            growing_with_content,
-            kind=Reusing,
+        "short steps": workers(
+            "2 CPU-bound workers, step burns 4", Burn(16), scanning(Burn(3.8)), batches=500
         ),
-        in_process(
-            "start",
-            "opens in 1 s, 5 ms, step 10",
-            Sleep(5),
-            ten,
-            opening_s=1.0,
-            batches=100,
-            epochs=2,
-            truth_epochs=1,
+        "faults": in_process(
+            "5 ms, step makes 32 MB of 8", Sleep(5), to_floats, content=frames, faults=True
         ),
-        workers(
-            "worker start",
-            "2 workers start in 1 s, 5 ms, step 10",
-            Sleep(5),
-            ten,
-            init=lambda _: time.sleep(1.0),
-            batches=40,
-            epochs=8,
-            truth_epochs=2,
+        "growing": in_process("10 ms, step grows 2 to 18", Sleep(10), growing_with_time),
+        "drift": in_process(
+            "CPU-bound, core shared for a third", Burn(8), every(Burn(8)), drifts=True
         ),
-        in_process(
-            "shuffle buffer",
-            "fills 60 x 5 ms, then 5 ms, step 10",
-            Sleep(5),
-            ten,
-            kind=Shuffling,
-            batches=40,
-            epochs=6,
-            truth_epochs=3,
-        ),
-        workers(
-            "lock",
-            "3 workers x 20 ms, one at a time, step 10",
-            Alone(Lock(), Sleep(20)),
-            ten,
-            count=3,
-        ),
-        workers(
-            "threads",
-            "2 workers x 8 threads, step burns 10",
-            Matmul(256, 4),
-            every(Burn(10)),
-            init=lambda _: torch.set_num_threads(8),
-        ),
-        workers(
-            "short steps",
-            "2 CPU-bound workers, step burns 4",
-            Burn(16),
-            scanning(Burn(3.8)),
-            batches=500,
-        ),
-        in_process(
-            "faults",
-            "5 ms, step makes 32 MB of 8",
-            Sleep(5),
-            to_floats,
-            content=frames,
-            faults=True,
-        ),
-        in_process("growing", "10 ms, step grows 2 to 18", Sleep(10), growing_with_time),
-        in_process(
-            "drift",
-            "CPU-bound, core shared for a third",
-            Burn(8),
-            every(Burn(8)),
-            drifts=True,
-        ),
-        *(
-            looked_into(f"{ms} ms", f"one sample a batch of {ms} ms", Burn(ms / 4), step)
+        **{
+            f"looked into, {ms} ms": looked_into(
+                f"one sample a batch of {ms} ms", Burn(ms / 4), step
+            )
             for ms, step in ((2.4, 5), (5, 5), (10, 10))
+        },
+        "looked into, dicts": looked_into("samples of 2 ms, in dicts", Burn(2 / 4), 5, labelled),
+        "looked into, free": looked_into("samples that cost nothing", Burn(0), 8),
+        "looked into, tail": looked_into(
+            "Pareto waits without workers", pareto(2.5, 0.5), 5, is_close=False
         ),
-        looked_into("dicts", "samples of 2 ms, in dicts", Burn(2 / 4), 5, content=labelled),
-        looked_into("free", "samples that cost nothing", Burn(0), 8),
-        looked_into("tail", "Pareto waits without workers", pareto(2.5, 0.5), 5, is_close=False),
-        looked_into(
-            "stalls",
+        "looked into, stalls": looked_into(
             "2 workers x 5 ms, 150 at every 37th",
             Sleep(5 / 4, 150 / 4, 37),
             5,
             count=2,
             is_close=False,
         ),
-    ]
+    }

@@ -1,12 +1,8 @@
 """Workers: too few or too many, a slow one, started too often, with few CPUs or much memory."""
 
-from __future__ import annotations
-
 import json
-import lzma
 import os
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
@@ -16,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
 
 from bench.zoo.costs import MS, burn, hashes
 from bench.zoo.programs import (
@@ -27,6 +22,7 @@ from bench.zoo.programs import (
     Samples,
     Stream,
     Training,
+    nothing,
     of_this_worker,
     train,
 )
@@ -41,29 +37,26 @@ OF_SAMPLE = 75
 
 
 def sample_of(index: int, steps: float) -> torch.Tensor:
-    """Work of so many steps, in four functions of about the same cost."""
-    ms = steps * STEP_MS / 4
-    return normalise(crop(resize(decode(index, ms), ms), ms), ms)
-
-
-def decode(index: int, ms: float) -> torch.Tensor:
-    burn(ms)
+    """Work of so many steps, in four functions of which none stands out."""
+    for work in (decode, resize, crop, normalise):
+        work(steps * STEP_MS / 4)
     return torch.full((8,), index)
 
 
-def resize(sample: torch.Tensor, ms: float) -> torch.Tensor:
+def decode(ms: float) -> None:
     burn(ms)
-    return sample
 
 
-def crop(sample: torch.Tensor, ms: float) -> torch.Tensor:
+def resize(ms: float) -> None:
     burn(ms)
-    return sample
 
 
-def normalise(sample: torch.Tensor, ms: float) -> torch.Tensor:
+def crop(ms: float) -> None:
     burn(ms)
-    return sample / 2
+
+
+def normalise(ms: float) -> None:
+    burn(ms)
 
 
 def augmented(
@@ -81,7 +74,7 @@ class MadeByAll(Stream):
         yield from islice(map(self.read, range(self.count)), own.start, None, own.step)
 
 
-def fetched(_: Path, kind: Any, steps: float) -> Training:
+def fetched(_: Path, kind: Any = Stream, steps: float = 3.0) -> Training:
     """A stream of samples that are each waited for, as long as so many steps."""
 
     def read(index: int) -> torch.Tensor:
@@ -91,7 +84,7 @@ def fetched(_: Path, kind: Any, steps: float) -> Training:
     return train(kind(read, BATCHES), batch_size=1)
 
 
-def spectrograms(_: Path, times: int, **options: Any) -> Training:
+def spectrograms(_: Path, times: int = 60, threads: int = 0) -> Training:
     """Products that torch computes with as many threads as it may use."""
     matrix = torch.full((SIDE, SIDE), 1 / SIDE)
 
@@ -101,48 +94,45 @@ def spectrograms(_: Path, times: int, **options: Any) -> Training:
             product = torch.tanh(torch.mm(product, matrix))
         return product[index % SIDE][:64].clone()
 
-    return train(Samples(read, BATCHES), batch_size=1, **options)
+    def limit(_worker: int) -> None:
+        torch.set_num_threads(threads)
+
+    samples = Samples(read, BATCHES)
+    return train(samples, batch_size=1, worker_init_fn=limit if threads else None)
 
 
-def with_all_threads(_worker: int) -> None:
-    torch.set_num_threads(4)
-
-
-class Busy:
-    """Other programs that compute, until they are closed; on one CPU where it is given."""
-
-    def __init__(self, processes: int, cpu: int | None = None) -> None:
-        fork = get_context("fork")
-        self.processes = [
-            fork.Process(target=compute, args=(cpu,), daemon=True) for _ in range(processes)
-        ]
-        for process in self.processes:
-            process.start()
-
-    def close(self) -> None:
-        for process in self.processes:
-            process.terminate()
-            process.join()
-            process.close()
-
-
-def compute(cpu: int | None) -> None:
-    if cpu is not None:
-        os.sched_setaffinity(0, {cpu})
+def compute(cpus: set[int]) -> None:
+    os.sched_setaffinity(0, cpus)
     while True:
         hashes(100)
 
 
+def busy(programs: int, cpus: set[int]) -> Callable[[], None]:
+    """Let other programs compute on these CPUs, until what is returned is called."""
+    fork = get_context("fork")
+    others = [fork.Process(target=compute, args=(cpus,), daemon=True) for _ in range(programs)]
+    for other in others:
+        other.start()
+
+    def close() -> None:
+        for other in others:
+            other.terminate()
+            other.join()
+
+    return close
+
+
 def beside_others(folder: Path, *, faulty: bool) -> Training:
-    return augmented(folder, 0.35 * CPUS, close=Busy(CPUS if faulty else 0).close)
+    close = busy(CPUS * faulty, os.sched_getaffinity(0))
+    return augmented(folder, 0.35 * CPUS, close=close)
 
 
-def one_cpu() -> int:
-    return max(os.sched_getaffinity(0))
+def one_cpu() -> set[int]:
+    return {max(os.sched_getaffinity(0))}
 
 
 def all_on_one_cpu(_worker: int) -> None:
-    os.sched_setaffinity(0, {one_cpu()})
+    os.sched_setaffinity(0, one_cpu())
 
 
 def second_on_one_cpu(worker: int) -> None:
@@ -165,29 +155,21 @@ def bound_before(folder: Path, bind: Callable[[int], None]) -> Training:
     return augmented(folder, 0.6, close=use_all_cpus)
 
 
-def pinned(folder: Path, busy: int, init: Callable[[int], None] = second_on_one_cpu) -> Training:
-    """The second of two workers is bound to a CPU, which `busy` other programs use."""
-    return augmented(folder, 0.6, worker_init_fn=init, close=Busy(busy, one_cpu()).close)
-
-
-class Packed(IterableDataset[Any]):
-    """A shard for each worker; that of worker 1 may be packed harder."""
-
-    def __init__(self, *, harder: bool) -> None:
-        noise = np.random.default_rng(0).integers(0, 24, 1100 * 1024, dtype=np.uint8).tobytes()
-        easy = (zlib.compress(noise, 1), zlib.decompress)
-        hard = (lzma.compress(noise, preset=1), lzma.decompress)
-        self.shards: list[tuple[bytes, Callable[[bytes], bytes]]] = [easy, hard if harder else easy]
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        worker = get_worker_info()
-        blob, unpack = self.shards[worker.id if worker else 0]
-        for _ in range(BATCHES // 2):
-            yield torch.frombuffer(bytearray(unpack(blob)[:64]), dtype=torch.uint8)
+def pinned(
+    folder: Path, programs: int = 5, init: Callable[[int], None] = second_on_one_cpu
+) -> Training:
+    """The second of two workers is bound to a CPU, which so many other programs use."""
+    return augmented(folder, 0.6, worker_init_fn=init, close=busy(programs, one_cpu()))
 
 
 def packed(_: Path, *, faulty: bool) -> Training:
-    return train(Packed(harder=faulty), batch_size=1)
+    """A stream of two shards, one for each worker; that of worker 1 may be packed harder."""
+
+    def unpack(index: int) -> torch.Tensor:
+        burn((4.0 if faulty and index % 2 else 0.6) * STEP_MS)
+        return torch.full((8,), index)
+
+    return train(Stream(unpack, BATCHES), batch_size=1)
 
 
 class Catalogue(Samples):
@@ -201,7 +183,7 @@ class Catalogue(Samples):
         return self.files[index][1]
 
 
-def catalogue(_: Path, files: int, *, persistent_workers: bool) -> Training:
+def catalogue(_: Path, files: int, *, persistent_workers: bool = False) -> Training:
     options = {"multiprocessing_context": "spawn", "persistent_workers": persistent_workers}
     return train(Catalogue(files), batch_size=1, workers=1, epochs=2, **options)
 
@@ -236,120 +218,94 @@ def texts(_: Path, *, faulty: bool) -> Training:
     return train(samples, step_ms=3.4, workers=1, **options)
 
 
-PROGRAMS = (
-    Program(
-        "no workers",
+STAY = {"persistent_workers": True}
+heavy = partial(augmented, steps=1.6)
+PROGRAMS = {
+    "no workers": Program(
+        "zero workers", "num_workers", partial(augmented, steps=0.75), {"workers": 0}, {}
+    ),
+    "a stream without workers": Program(
         "zero workers",
         "num_workers",
-        augmented,
-        {"steps": 0.75, "workers": 0},
-        {"steps": 0.75},
+        partial(augmented, steps=1.0, kind=Stream),
+        {"workers": 0},
+        {},
     ),
-    Program(
-        "a stream without workers",
-        "zero workers",
-        "num_workers",
-        augmented,
-        {"steps": 1.0, "kind": Stream, "workers": 0},
-        {"steps": 1.0, "kind": Stream},
-    ),
-    Program(
-        "a stream that every worker makes whole",
+    "a stream that every worker makes whole": Program(
         "samples thrown away",
         "divide",
         fetched,
-        {"kind": MadeByAll, "steps": 3.0},
-        {"kind": Stream, "steps": 1.5},
-        fixed={"kind": Stream, "steps": 3.0},
+        {"kind": MadeByAll},
+        {"steps": 1.5},
+        {"kind": Stream},
     ),
-    Program(
-        "one worker for the work of two",
-        "waiting",
-        "num_workers",
-        augmented,
-        {"steps": 1.6, "workers": 1},
-        {"steps": 1.6, "workers": 3},
-        cpus=4,
+    "one worker for the work of two": Program(
+        "waiting", "num_workers", heavy, {"workers": 1}, {"workers": 3}, cpus=4
     ),
-    Program(
-        "four threads in each worker",
+    "four threads in each worker": Program(
         "oversubscription",
         "set_num_threads",
         spectrograms,
-        {"times": 60, "worker_init_fn": with_all_threads},
+        {"threads": 4},
         {"times": 40},
-        fixed={"times": 60},
+        {"threads": 1},
     ),
-    Program(
-        "six workers for each CPU",
+    "six workers for each CPU": Program(
         "oversubscription",
         "num_workers",
-        augmented,
-        {"steps": 0.9 * CPUS, "workers": 6 * CPUS},
+        partial(augmented, steps=0.9 * CPUS),
+        {"workers": 6 * CPUS},
         {"steps": 0.35 * CPUS, "workers": CPUS - 1},
-        fixed={"steps": 0.9 * CPUS, "workers": CPUS},
+        {"workers": CPUS},
     ),
-    Program("other programs on all CPUs", "oversubscription", "", beside_others),
-    Program(
-        "training bound to a CPU at an import",
+    "other programs on all CPUs": Program("oversubscription", "", beside_others),
+    "training bound to a CPU at an import": Program(
         "confined workers",
         "affinity",
         bound_before,
         {"bind": all_on_one_cpu},
-        {"bind": lambda _: None},
-        fixed={"bind": bound_and_freed},
+        {"bind": nothing},
+        {"bind": bound_and_freed},
         cpus=3,
         fault_cpus=2,
     ),
-    Program(
-        "all workers bound to one CPU",
+    "all workers bound to one CPU": Program(
         "confined workers",
         "worker_init_fn",
-        augmented,
-        {"steps": 1.6, "worker_init_fn": all_on_one_cpu},
-        {"steps": 1.6},
-        fixed={"steps": 1.6, "worker_init_fn": bound_and_freed},
+        heavy,
+        {"worker_init_fn": all_on_one_cpu},
+        {},
+        {"worker_init_fn": bound_and_freed},
         cpus=4,
         fault_cpus=2,
     ),
-    Program(
-        "a worker bound to a busy CPU",
+    "a worker bound to a busy CPU": Program(
         "confined workers",
         "second_on_one_cpu",
         pinned,
-        {"busy": 5},
-        {"busy": 0},
-        fixed={"busy": 5, "init": bound_and_freed},
+        {},
+        {"programs": 0},
+        {"init": bound_and_freed},
         cpus=3,
         fault_cpus=2,
     ),
-    Program("a shard that is packed harder", "slow worker", "1", packed),
-    Program(
-        "spawn, and a long list of files",
+    "a shard that is packed harder": Program("slow worker", "1", packed),
+    "spawn, and a long list of files": Program(
         "worker start",
         "persistent_workers",
         catalogue,
-        {"files": 200_000, "persistent_workers": False},
-        {"files": 300, "persistent_workers": True},
-        fixed={"files": 200_000, "persistent_workers": True},
+        {"files": 200_000},
+        {"files": 300, **STAY},
+        STAY,
     ),
-    Program(
-        "a vocabulary loaded by each worker", "worker start", "load_vocabulary", with_vocabulary
+    "a vocabulary loaded by each worker": Program(
+        "worker start", "load_vocabulary", with_vocabulary
     ),
-    Program(
-        "a vocabulary, in workers that nobody looks into",
-        "epoch boundaries",
-        "persistent_workers",
-        with_vocabulary,
-        looks_inside=False,
+    "a vocabulary, in workers that nobody looks into": Program(
+        "epoch boundaries", "persistent_workers", with_vocabulary, looks_inside=False
     ),
-    Program(
-        "an iterator for each batch",
-        "loader re-created",
-        "iter",
-        augmented,
-        {"steps": 0.5, "workers": 1, "fresh": 75},
-        {"steps": 0.5, "workers": 1},
+    "an iterator for each batch": Program(
+        "loader re-created", "iter", partial(augmented, steps=0.5, workers=1), {"fresh": 75}, {}
     ),
-    Program("texts that are strings in a forked worker", "copied pages", "NumPy", texts),
-)
+    "texts that are strings in a forked worker": Program("copied pages", "NumPy", texts),
+}

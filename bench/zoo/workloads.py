@@ -1,7 +1,5 @@
 """Loaders with workers, and steps, whose throughput is predicted and then measured."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,8 +26,6 @@ ANY_ORDER = "in_order" in inspect.signature(DataLoader).parameters
 
 @dataclass(frozen=True)
 class Setting:
-    """How a DataLoader loads."""
-
     workers: int
     prefetch_factor: int = 2
     in_order: bool = True
@@ -77,7 +73,6 @@ class Workload:
     settings: tuple[Setting, ...] = SETTINGS
 
     def loader(self, **options: Any) -> DataLoader[Any]:
-        """A new loader; all draw their samples in the same random order, epoch by epoch."""
         if options.get("num_workers"):
             options = {"multiprocessing_context": self.context, **options}
         return DataLoader(
@@ -91,10 +86,6 @@ class Workload:
 
     def train(self, _batch: Any) -> None:
         self.step(0)
-
-
-def samples(read: Callable[[int], Any]) -> Callable[[int], Samples]:
-    return partial(Samples, read)
 
 
 def costing(cost: Cost) -> Callable[[int], Samples]:
@@ -124,17 +115,15 @@ def in_python(side: int, index: int) -> torch.Tensor:
 
 
 def array(index: int) -> Any:
-    """A random image, which is NumPy's."""
     image = np.random.default_rng(index).random((3, 256, 256), dtype=np.float32)
     return np.subtract(image, 0.5, out=image)
 
 
 def workloads(folder: Path) -> list[Workload]:
-    """All of them; those that read files have them in `folder`."""
     jpegs = make_photographs(folder / "photographs", FILES)
     files = write_random(folder / "files", FILES)
-    photographs = samples(partial(photograph, jpegs))
-    python = samples(partial(in_python, 64))
+    photographs = partial(Samples, partial(photograph, jpegs))
+    python = partial(Samples, partial(in_python, 64))
     one = Matmul(256, 1)
     matmul = Matmul(256, round(25 / least_ms(lambda: one(0))))
     alone = Alone(get_context("fork").Lock(), Burn(1))
@@ -145,19 +134,19 @@ def workloads(folder: Path) -> list[Workload]:
     fewer = {"epoch": 160, "counted": 80, "settings": FEWER_SETTINGS}
     slow_sample = costing(Both(Burn(2), Burn(28), every=50))
     latency = costing(Both(Burn(0.5), Sleep(20), every=5))
-    small = samples(partial(in_python, 8))
+    small = partial(Samples, partial(in_python, 8))
     lock = costing(Both(Burn(2), alone))
     odd = costing(uneven(4, shape=0.5))
     spawn = {"context": "spawn", "settings": QUICK_SETTINGS}
     return [
         Workload("jpeg", "JPEGs, augmented", photographs, 6, Burn(4)),
         Workload("python", "augmented in Python", python, 12, Sleep(3)),
-        Workload("disk", "files, not cached", samples(dropped), 8, Sleep(3), workers=2),
+        Workload("disk", "files, not cached", partial(Samples, dropped), 8, Sleep(3), workers=2),
         Workload("latency", "1 sample in 5 waits 20 ms", latency, 4, Sleep(4)),
         Workload("step", "25 ms of matrices", photographs, 20, matmul, **fewer),
         Workload("head of line", "1 sample in 50 takes 15x", slow_sample, 4, Sleep(3), workers=2),
         Workload("small", "batches of 2 ms", small, 80, Burn(0.3), epoch=1000, counted=800),
-        Workload("numpy", "6 MB through a pipe", samples(array), 8, Sleep(3), 2, np.stack),
+        Workload("numpy", "6 MB through a pipe", partial(Samples, array), 8, Sleep(3), 2, np.stack),
         Workload("uneven", "samples differ by 140%", odd, 2, Sleep(2), epoch=600, counted=500),
         Workload("lock", "a third of the time alone", lock, 4, Sleep(2), workers=2),
         Workload("spawn", "spawned workers", python, 12, Sleep(3), **spawn),
