@@ -16,9 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from loadeval.data.columns import mean_known
 from loadeval.data.environment import SHM, cpus_usable
 from loadeval.data.run import Run
-from loadeval.inside.stages import mean_known
 from loadeval.probes import gpu
 from loadeval.probes.limits import quota_cores
 from loadeval.words import counted, size
