@@ -193,7 +193,7 @@ class ReplayEpoch(EpochPlan):
         cache, kept = self._cache, self._cache.kept
         for number in self._numbers:
             try:
-                if cache.is_copied or number == 0 or self._last.has_changed():
+                if cache.is_copied or not number or self._last.has_changed():
                     batch = self._looked_at(number)
                 else:
                     self._last = last = kept[number % len(kept)]
