@@ -44,7 +44,8 @@ class OtherAdapter(IterableAdapter):
         return info
 
     def _known(self, loader: Any) -> dict[str, Any]:  # noqa: ARG002 - adapters override it
-        return {}
+        """The fields of LoaderInfo that are known: here those of one sample at a time."""
+        return {"batch_size": 1}
 
     def samples(self, batch: Any) -> int | None:
         """1 of a sample, the usual count of a batch; None where it may be either."""
@@ -57,9 +58,6 @@ class LitDataAdapter(OtherAdapter):
 
     watch = Watch(classes={})
     distributions = ("litdata",)
-
-    def _known(self, loader: Any) -> dict[str, Any]:  # noqa: ARG002 - it is the same for all
-        return {"batch_size": 1}
 
 
 class GrainAdapter(OtherAdapter):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from accelerate import Accelerator, DataLoaderConfiguration
 
-from loadeval import LoadevalWarning, UsageError
-from tests.frameworks.conftest import Measure, ReadAhead, SameTraining, Task
+from loadeval import UsageError
+from tests.frameworks.conftest import ReadAhead, SameTraining, Task
 
 MODES = ["log", "replay", "alternate"]
 
@@ -105,16 +105,6 @@ def test_what_prepare_passes_over_is_refused(mode: str, same_training: SameTrain
     """A LoaderEvaluator that was given to prepare() says where to wrap instead."""
     with pytest.raises(UsageError, match=r"install\(dataloader\).*or wrap what prepare"):
         same_training(measured_first, "wrapped", mode)
-
-
-def test_what_is_prepared_by_force_says_that_it_saw_nothing(task: Task, measure: Measure) -> None:
-    """prepare_data_loader() builds another loader from it."""
-    evaluator = measure(task.loader, "wrapped")[1]
-    prepared = accelerated().prepare_data_loader(evaluator)
-    for batch in prepared:
-        task.step(batch)
-    with pytest.warns(LoadevalWarning, match="another loader in its place"):
-        evaluator.close()
 
 
 def test_one_batch_is_read_ahead(read_ahead: ReadAhead) -> None:
