@@ -30,6 +30,8 @@ from loadeval.data.lines import (
 
 SECOND_NS = 1_000_000_000
 ARMS: tuple[Arm, ...] = ("real", "ideal")
+REAL, IDEAL = 0, 1
+"""Which of ARMS a batch is of, in the column `arm`."""
 STAGES = ("epoch", *StageTimes.COLUMNS)
 NOT_RECORDED = "not recorded"
 """It stands for text that every run log has and a file of another tool does not."""

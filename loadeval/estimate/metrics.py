@@ -11,7 +11,7 @@ import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Column
 from loadeval.data.lines import Arm
-from loadeval.data.run import ARMS, SECOND_NS, Run, host_values, keys_of
+from loadeval.data.run import ARMS, REAL, SECOND_NS, Run, host_values, keys_of
 from loadeval.estimate.stats import Estimate, slope, student
 from loadeval.estimate.steady import Mask, after_warmup, closed_steps, once_per_run, whole_windows
 
@@ -171,7 +171,8 @@ def padding(run: Run) -> PaddingShare | None:
     positions, steps = positions[known], steps.take(rows[known])
     on_gpu = len(steps) > 0 and (steps.gpu_step_ns != UNKNOWN).all()
     step_ns = (steps.gpu_step_ns if on_gpu else steps.step_ns).astype(np.float64)
-    each_ns = slope([(positions[arm], step_ns[arm]) for arm in (steps.arm == 0, steps.arm == 1)])
+    is_real = steps.arm == REAL
+    each_ns = slope([(positions[arm], step_ns[arm]) for arm in (is_real, ~is_real)])
     if each_ns is None or each_ns.low is None or each_ns.low <= 0:
         return figures
     rest_ns = max(float(np.median(step_ns - each_ns.value * positions)), 0.0)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from loadeval.data.columns import UNKNOWN, Column, Columns
 from loadeval.data.lines import Arm, Window
-from loadeval.data.run import ARMS, SECOND_NS, Run, two_blocks_for
+from loadeval.data.run import ARMS, IDEAL, REAL, SECOND_NS, Run, two_blocks_for
 
 Mask = npt.NDArray[np.bool_]
 Computes = TypeVar("Computes", bound=Callable[..., object])
@@ -129,7 +129,7 @@ def passed_over(run: Run) -> int | None:
         if count < 2 * at_once.max(initial=1) or steps.epoch[count - 1] != steps.epoch[count]:
             return 0
     is_short = np.median(step_ns[:count]) < longest_ns if count > 0 else False
-    real = steps.take(slice(max(count, 0))).where(arm=ARMS.index("real"))
+    real = steps.take(slice(max(count, 0))).where(arm=REAL)
     waited_ns, spent_ns = real.wait_ns.sum(), real.step_ns.clip(0).sum()
     return count if is_short and spent_ns < PASSED_SHARE * (spent_ns + waited_ns) else 0
 
@@ -232,7 +232,7 @@ def first_waits(run: Run) -> Column:
     steps = run.steps
     first = (steps.batch == 0) & ((steps.epoch > 0) | (not run.loader.ready_batches))
     if run.header.mode == "alternate":
-        first &= steps.arm == ARMS.index("real")
+        first &= steps.arm == REAL
     return np.asarray(steps.wait_ns[first])
 
 
@@ -253,18 +253,18 @@ def starts_of(run: Run) -> Columns | None:
     epochs are blocks of an alternating run, these are all of their batches, and `pair` has the pair
     of each.
     """
-    steps, closed, real = run.steps, closed_steps(run), ARMS.index("real")
+    steps, closed = run.steps, closed_steps(run)
     ends, whole, pairs = ends_ns(run), whole_epochs(run), set(pairs_that_count(run).tolist())
     known = [wait_ns for wait_ns in ends.values() if wait_ns is not None]
     usual_ns = sum(known) / len(known) if known else 0.0
     first = max(warmup_of(run), int(run.header.mode == "alternate"))
-    plain = (steps.arm == real) & closed & (steps.batch < first)
+    plain = (steps.arm == REAL) & closed & (steps.batch < first)
     blocks: list[tuple[float, ...]] = []
     begun: list[tuple[float, ...]] = []
     for epoch, rows in rows_of_epochs(run).items():
         wait_ns, step_ns, own_ns = steps.wait_ns[rows], steps.step_ns[rows], ends.get(epoch)
         end_ns = usual_ns if own_ns is None else own_ns
-        if whole.get(epoch) in pairs and steps.arm[rows.start] == real:
+        if whole.get(epoch) in pairs and steps.arm[rows.start] == REAL:
             # A step that was left out, or still open, is taken to be like others.
             steps_ns = step_ns[closed[rows]].mean() * len(step_ns) if closed[rows].any() else 0.0
             blocks.append((1, len(step_ns), wait_ns.sum() + steps_ns + end_ns, whole[epoch]))
@@ -287,7 +287,7 @@ def epochs(run: Run) -> Columns:
     as far as it is known. Of an alternating run the real batches are told, and of a replay those
     that were kept. NaN is not known.
     """
-    ends, arm = ends_ns(run), ARMS.index("ideal" if run.header.mode == "replay" else "real")
+    ends, arm = ends_ns(run), IDEAL if run.header.mode == "replay" else REAL
     names = ("epoch", "batches", "total_ns", "mean_ns", "std_ns", "samples_per_s", "batches_per_s")
     rows = []
     for epoch, of_rows in rows_of_epochs(run).items():

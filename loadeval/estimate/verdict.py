@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loadeval.data.run import ARMS, Run, batches_for, two_blocks_for
+from loadeval.data.run import REAL, Run, batches_for, two_blocks_for
 from loadeval.estimate.gap import Gap
 from loadeval.estimate.metrics import quantities, workers_cpus
 from loadeval.estimate.stats import Estimate
@@ -187,7 +187,7 @@ def rare_stalls(gap: Gap, run: Run) -> str:
         whole, hidden_ns = whole_epochs(run), (run.loader.prefetch_depth or 0) * gap.ideal.value
         for each in run.prefetches:
             beside_ns.append(np.array(each.waits_ns[each.epoch in whole :]) - hidden_ns)
-        uncounted = (steps.arm == ARMS.index("real")) & ~counts
+        uncounted = (steps.arm == REAL) & ~counts
         follows = np.append(False, uncounted[:-1] & (np.diff(steps.epoch) == 0))
         beside_ns.append(steps.wait_ns[uncounted & follows])
     seen_ns = np.concatenate([waits_ns, *beside_ns])
@@ -215,7 +215,7 @@ def _more(gap: Gap, run: Run) -> str:
     if of_epochs or (are_short and not gap.real_batches):
         return f"Measure {MORE_EPOCHS} more epochs: they are so short that each is a block."
     if gap.lost_share is None:
-        batches, loaded = batches_for(PAIRS_NEEDED, depth), run.steps.where(arm=0)
+        batches, loaded = batches_for(PAIRS_NEEDED, depth), run.steps.where(arm=REAL)
         pace_ns = float((loaded.wait_ns + loaded.step_ns.clip(0)).sum()) / max(len(loaded), 1)
         takes = f", which take {duration(batches * pace_ns)} at this pace" if pace_ns else ""
         return f"A verdict takes about {batches:,} batches{takes}."
