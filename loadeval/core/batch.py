@@ -113,17 +113,22 @@ def leaves(tree: Any) -> Iterator[Any]:
     >>> list(leaves({"x": [1, 2], "y": 3}))
     [1, 2, 3]
     """
-    waiting = [tree]
+    return map(itemgetter(1), named_leaves(tree))
+
+
+def named_leaves(tree: Any) -> Iterator[tuple[Any, Any]]:
+    """See `leaves`; before each leaf comes its key, place or name in its container."""
+    waiting: list[tuple[Any, Any]] = [(None, tree)]
     walked: dict[int, Any] = {}  # held, so that no other object gets the number of one
     nodes = 0
     while waiting:
-        node = waiting.pop()
+        name, node = waiting.pop()
         nodes += 1
         if not is_container(node):
-            yield node
+            yield name, node
         elif id(node) not in walked:
             walked[id(node)] = node
-            waiting.extend(child for _, child in reversed(parts(node)))
+            waiting.extend((name, child) for (_, name), child in reversed(parts(node)))
         _check(nodes)
 
 

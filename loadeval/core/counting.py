@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import reduce
-from itertools import chain
+from itertools import chain, islice
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from loadeval.adapter import Adapter, IterableAdapter
 from loadeval.core import batch as inside
-from loadeval.core.batch import as_count, is_container, own_count_of, parts, survey
+from loadeval.core.batch import as_count, named_leaves, own_count_of, survey
 from loadeval.core.recorder import NOTHING, Count, nothing_in
 from loadeval.data.columns import UNKNOWN
 from loadeval.errors import in_words, is_of_a_signal, warn
@@ -229,8 +229,8 @@ Numbers = npt.NDArray[np.generic]
 
 MOST_BYTES = 8 * 2**20
 """Only tensors of torch and arrays of NumPy in the memory of the host are read, none of more."""
-MOST_NAMES = 64
-"""No more nodes of a batch are looked at for a mask."""
+MOST_LEAVES = 64
+"""No more leaves of a batch are looked at for a mask."""
 # Names are those of Hugging Face, PyTorch, fairseq and the like.
 MASKS = frozenset({"attention_mask", "mask", "input_mask"})
 PADDING_MASKS = ("padding_mask", "pad_mask")
@@ -252,35 +252,21 @@ class Padding(NamedTuple):
 
 def padding_of(batch: Any) -> Padding | None:
     """The padding of a batch of sequences; None where nothing tells it."""
-    leaves = list(_named_leaves(batch))
+    named = islice(named_leaves(batch), MOST_LEAVES)
+    leaves = [(name if isinstance(name, str) else "", leaf) for name, leaf in named]
     masks = (_by_mask(name, leaf) for name, leaf in leaves)
     lengths = (_by_lengths(leaf, leaves) for name, leaf in leaves if name.endswith(LENGTHS))
     return next((padding for padding in chain(masks, lengths) if padding is not None), None)
 
 
-def _named_leaves(batch: Any) -> Iterator[tuple[str, Any]]:
-    """The first leaves of `batch`, each with its key or the name of its attribute, else ""."""
-    waiting: list[tuple[str, Any]] = [("", batch)]
-    for _ in range(MOST_NAMES):
-        if not waiting:
-            return
-        name, node = waiting.pop()
-        if is_container(node):
-            for (_, key), child in reversed(parts(node)):
-                waiting.append((key if isinstance(key, str) else "", child))
-        else:
-            yield name, node
-
-
 def _numbers_of(leaf: Any) -> Numbers:
     """The same memory as an array of NumPy, of no elements where it is not to be read."""
     kind: Any = type(leaf)
-    if (kind.__module__, kind.__name__) == ("torch", "Tensor"):
-        if leaf.is_cpu and leaf.nbytes <= MOST_BYTES:
-            return np.from_dlpack(leaf)  # not numpy(), after which it can no longer be resized
+    is_tensor = (kind.__module__, kind.__name__) == ("torch", "Tensor")
+    if not (leaf.is_cpu if is_tensor else kind is np.ndarray) or leaf.nbytes > MOST_BYTES:
         return np.zeros(0)
-    is_read = type(leaf) is np.ndarray and leaf.nbytes <= MOST_BYTES
-    return leaf if is_read else np.zeros(0)
+    # Not by numpy(), after which a tensor can no longer be resized.
+    return np.from_dlpack(leaf) if is_tensor else leaf
 
 
 def _by_mask(name: str, leaf: Any) -> Padding | None:

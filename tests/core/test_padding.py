@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from loadeval import LoaderEvaluator, Run, read_run
-from loadeval.core.counting import MOST_BYTES, MOST_NAMES, Padding, padding_of
+from loadeval.core.counting import MOST_BYTES, MOST_LEAVES, Padding, padding_of
 from loadeval.estimate.metrics import FEWEST_PADDED
 
 LENGTHS = torch.tensor([3, 9, 5, 4])
@@ -71,7 +71,7 @@ UNTOLD: dict[str, Any] = {
     "lengths of nothing": {"x": torch.zeros(9, 2, 3), "lengths": LENGTHS},
     "a mask on no CPU": {"attention_mask": HELD.to("meta")},
     "a large mask": {"attention_mask": torch.ones(1, dtype=torch.uint8).expand(2, MOST_BYTES)},
-    "far inside": [{"name": "a"}] * MOST_NAMES + [{"attention_mask": HELD}],
+    "far inside": [*({"name": "a"} for _ in range(MOST_LEAVES)), {"attention_mask": HELD}],
     "text": "text",
     "failing": {"attention_mask": Failing()},
 }
