@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.judge import Action, compared, launched, printed
-from bench.tables import in_words, ratio_of, show
+from bench.tables import in_words, parser_of, ratio_of, show
 
 LISTS = 3
 """After so many lists all that can be changed is changed."""
@@ -65,6 +65,7 @@ def rows(changes: dict[str, Any]) -> Iterator[list[str]]:
 
 
 def main() -> int:
+    parser_of(__doc__).parse_args()
     changes: dict[str, Any] = {"faster": 1}
     show(("list", "what to do", "predicted", "measured", "in range"), rows(changes))
     over = batch_s(changes) / batch_s(MENDED)

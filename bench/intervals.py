@@ -14,12 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.tables import parser_of
-from loadeval.data.columns import UNKNOWN
-from loadeval.data.lines import LoaderInfo
+from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import Run
 from loadeval.estimate.gap import gap
-from tests.runs.given import make_header
-from tests.runs.tables import steps_table
+from tests.builder import make_header
 
 Times = npt.NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int, int], Times]
@@ -168,23 +166,24 @@ def simulated(case: Case, plan: Sequence[tuple[int, int]], runs: int) -> list[Ru
             pairs[chosen, at_real[warmup:]] = pairs[chosen, at_ideal[IDEAL_WARMUP:]] = pair
             arm[chosen, at_ideal] = 1
         begin += sum(lengths)
-    loader = LoaderInfo("loader", workers=case.depth, prefetch_depth=case.depth)
+    header = make_header(workers=case.depth, prefetch_depth=case.depth)
+    same = {name: np.zeros(total, np.int64) for name in ("epoch", "instrumented")}
+    same |= {name: np.full(total, UNKNOWN) for name in ("gpu_idle_ns", "gpu_step_ns", "nbytes")}
+    same |= {"samples": np.full(total, 4), "batch": np.arange(total)}
     made = []
     for number in range(runs):
         wait_ns, step_ns = (
             np.rint(np.maximum(times[number], 0.0) * STEP_NS).astype(np.int64)
             for times in (wait, step)
         )
-        steps = steps_table(
-            epoch=np.zeros(total),
-            arm=arm[number].astype(np.int64),
-            pair=pairs[number].astype(np.int64),
-            request_ns=np.cumsum(wait_ns + step_ns) - wait_ns - step_ns,
-            wait_ns=wait_ns,
-            step_ns=step_ns,
-            samples=np.full(total, 4),
-        )
-        made.append(Run(make_header(mode="alternate", loader=loader), steps))
+        columns = {
+            "arm": arm[number].astype(np.int64),
+            "pair": pairs[number].astype(np.int64),
+            "request_ns": np.cumsum(wait_ns + step_ns) - wait_ns - step_ns,
+            "wait_ns": wait_ns,
+            "step_ns": step_ns,
+        }
+        made.append(Run(header, Columns({**same, **columns})))
     return made
 
 

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -52,7 +52,11 @@ def resuming(how: str) -> None:
     """Resumes behind the 80th batch: loads and skips those before, or skips them "by indices"."""
     begin = 80 if how == "by indices" else 0
     loader = DataLoader(sleeping(160, 20), sampler=range(begin, 160), num_workers=2)
-    train(islice(loader, 80 - begin, None), Pause(12))
+
+    def behind() -> Iterator[torch.Tensor]:  # which asks for none before there is an optimizer
+        yield from islice(loader, 80 - begin, None)
+
+    train(behind(), Pause(12))
 
 
 def validating(how: str) -> None:
