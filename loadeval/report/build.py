@@ -147,7 +147,7 @@ def headline(r: Result) -> Section:
         title += f", {share(starts)} for epochs to start"
     if "real" in r.throughput:
         title += f", at {Number(r.throughput['real'], f'{r.unit}/s')}"
-    cost = Text("What that costs needs ideal loading beside it: loadeval diagnose -- COMMAND")
+    cost = Text("To see what that costs, measure: loadeval diagnose -- COMMAND")
     return section(title, *first, cost, priority=1)
 
 

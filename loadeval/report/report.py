@@ -342,7 +342,7 @@ def _of_two(before: Result, now: Result, of_now: Sequence[Section]) -> list[Sect
         (f"{each.what}: {each.name.replace('_', ' ')}", str(each.before), str(each.now))
         for each in told.changes
     ]
-    unchanged = "Nothing changed that the logs tell of loader, versions and machine."
+    unchanged = "The logs show no change of loader, versions or machine."
     then, today = ({each.rule for each in r.diagnosis.findings} for r in (before, now))
     found = {"No longer found": then - today, "Found now": today - then}
     told_now = [f"{label}: {', '.join(sorted(names))}." for label, names in found.items() if names]
@@ -507,8 +507,8 @@ def _of_job(job: Job, r: Result, of_run: Sequence[Section]) -> list[Section]:
         Table(("rank", "host", "own wait", "of the time", "for others", "last", "costs"), rows),
         Text(means, "note"),
         Text(
-            f"What is found, and inside the loader, is of rank {job.shown}, for which the others "
-            "wait most.",
+            f"The findings, and the inside of the loader, are those of rank {job.shown}, for which "
+            "the others wait most.",
             "note",
         ),
         beside_each_other("Ranks", says, own, "duration"),
