@@ -537,10 +537,9 @@ def slow_validation(c: Context) -> Finding | None:
         more = f"{c.setting('num_workers') or 'workers'} 0 -> {workers} for validation"
         do = Do(more, "as training has", own.made_at)
     else:
-        for each in (each for found in diagnose(validation).findings for each in found.do[:1]):
-            place = each.where if isinstance(each, Do) else own.made_at
-            if place or not isinstance(each, Do):  # a setting has no line
-                do = Do(f"{each.says}, for validation", each.because, place)
+        for action in diagnose(validation).actions:
+            if action.where or action.setting:
+                do = Do(f"{action.says}, for validation", action.because, action.where)
                 break
     says = f"{share(part)} of this run is waiting for batches of validation."
     return Finding(says, [do], cost=part)
