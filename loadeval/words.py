@@ -1,10 +1,8 @@
-"""What is said everywhere: numbers with their units, intervals, plurals, moments, and names."""
+"""What is said everywhere: numbers with their units, plurals, moments, and names."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Protocol
 
 TIME_UNITS = ("ns", "us", "ms", "s")
 BYTE_UNITS = ("bytes", "kB", "MB", "GB", "TB")
@@ -12,22 +10,11 @@ LONG_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 FEWEST_SECONDS = 100
 """A shorter time has no other unit."""
 STEP_UP = 1000
-LEAST_SHARE = 0.001
+LEAST_SHARE, LEAST_WHOLE = 0.001, 0.005
+"""Shares that would be rounded to nothing are under these."""
 LEAST_RATIO = 0.1
-LEAST_WHOLE = 0.005
 """From here to 1 a factor has two digits, as many decimals as those over 1."""
 NOT_MEASURED = "not measured"
-
-
-class Interval(Protocol):
-    """An estimate: a value, and its 95% interval, whose ends are None where it has none."""
-
-    @property
-    def value(self) -> float: ...  # noqa: D102 - the class says it
-    @property
-    def low(self) -> float | None: ...  # noqa: D102
-    @property
-    def high(self) -> float | None: ...  # noqa: D102
 
 
 def number(value: float) -> str:
@@ -115,24 +102,8 @@ FORMATS: dict[str, Callable[[float], str]] = {
     "times": times,
     "cpus": cpus,
 }
-"""Kinds of numbers by name: what may stand behind the colon where an estimate is in an f-string."""
-
-
-def worded(amount: float | Interval | None, unit: str) -> str:
-    """A number or an estimate, in a kind of FORMATS, or else with its `unit` behind.
-
-    As in 2.45x [2.40x, 2.51x], and 727 images/s [701, 753].
-    """
-    if amount is None or (isinstance(amount, float) and math.isnan(amount)):
-        return NOT_MEASURED
-    text = FORMATS.get(unit, number)
-    end = "" if unit in FORMATS or not unit else unit if unit == "%" else f" {unit}"
-    if isinstance(amount, int | float):
-        return text(amount) + end
-    interval = ""
-    if amount.low is not None and amount.high is not None:
-        interval = f" [{text(amount.low)}, {text(amount.high)}]"
-    return f"{text(amount.value)}{end}{interval}"
+"""Kinds of numbers by name: what may stand behind the colon where an estimate is in an f-string,
+and the unit of a number in a report."""
 
 
 def printable(text: object) -> str:

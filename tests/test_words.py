@@ -1,11 +1,10 @@
-"""Numbers with their units, intervals, plurals, moments and names, as text."""
+"""Numbers with their units, plurals, moments and names, as text."""
 
 from __future__ import annotations
 
 import pytest
 
 from loadeval import words
-from loadeval.estimate.stats import Estimate
 
 SECOND = 1_000_000_000
 
@@ -42,20 +41,3 @@ SECOND = 1_000_000_000
 )
 def test_what_is_said_everywhere(said: str, text: str) -> None:
     assert said == text
-
-
-@pytest.mark.parametrize(
-    ("amount", "unit", "text"),
-    [
-        (None, "times", "not measured"),
-        (float("nan"), "duration", "not measured"),
-        (727.0, "images/s", "727 images/s"),
-        (Estimate(1.661, 1.64, 1.68), "times", "1.66x [1.64x, 1.68x]"),
-        (Estimate(0.56, 0.549, 0.571), "share", "56.0% [54.9%, 57.1%]"),
-        (Estimate(727.0, 701.0, 753.0), "images/s", "727 images/s [701, 753]"),
-    ],
-)
-def test_an_estimate_has_its_unit_and_its_interval(
-    amount: float | Estimate | None, unit: str, text: str
-) -> None:
-    assert words.worded(amount, unit) == text

@@ -13,8 +13,9 @@ from loadeval.errors import LoadevalError, UsageError
 from loadeval.estimate.before_after import before_after
 from loadeval.findings.engine import diagnose
 from loadeval.report import text
+from loadeval.report.blocks import Times
 from loadeval.report.report import report_of
-from loadeval.words import printable, worded
+from loadeval.words import printable
 
 AFTER = "Train with the first change that an earlier demo advised, and tell what it brought."
 
@@ -54,8 +55,8 @@ def demo(
     _train(now, device, **{first.setting: first.proposed})
     measured = before_after(read_run(before), read_run(now)).judged
     typer.echo(
-        f"{first.says}: {worded(first.speedup, 'times')} was promised, "
-        f"{worded(measured, 'times')} is measured.\n"
+        f"{first.says}: {Times(first.speedup)} was promised, "
+        f"{Times(measured)} is measured.\n"
         f"More: loadeval compare {printable(before)} {printable(now)}"
     )
 

@@ -41,7 +41,7 @@ which is what Python takes from the system at once, and in the end at this share
 
 
 class Growth(NamedTuple):
-    """How the memory of `subject`, "process" or "workers", grows.
+    """How the memory of the training process, or of its workers, grows.
 
     `bytes_per_hour` is None where it was not measured. `grows` tells whether it does so beyond
     chance and by as much as matters, and `says` why not, or why it was not measured. In `seen_ns`
@@ -49,7 +49,6 @@ class Growth(NamedTuple):
     were served meanwhile; `of_shared` of it is in shared memory.
     """
 
-    subject: str
     says: str
     grows: bool = False
     bytes_per_hour: Estimate | None = None
@@ -62,13 +61,13 @@ class Growth(NamedTuple):
 
 @once_per_run
 def growth(run: Run, subject: str) -> Growth:  # noqa: C901 - one for each reason
-    """What `run` tells of the memory of `subject`."""
+    """What `run` tells of the memory of `subject`, "process" or "workers"."""
     table, limit_bytes = run.readings.get(("host", subject)), last_read(run, "memory_limit_bytes")
     if table is None:
         missing = [why for (probe, _), why in run.missing.items() if probe == "host"]
-        return Growth(subject, missing[0] if missing else f"no memory readings of the {subject}")
+        return Growth(missing[0] if missing else f"no memory readings of the {subject}")
     if limit_bytes is None:
-        return Growth(subject, "the machine's memory size is not known")
+        return Growth("the machine's memory size is not known")
     unknown = np.full(len(table), np.nan)
     shared = np.nan_to_num(table.get("shared_memory_bytes", unknown))
     used: Values = table.get("rss_bytes", unknown)
@@ -79,7 +78,7 @@ def growth(run: Run, subject: str) -> Growth:  # noqa: C901 - one for each reaso
     first, second, lives_ns = trend(run, table, used)
     if first is None or second is None or None in (first.low, second.low):
         readings = f"too few memory readings for a trend ({np.isfinite(used).sum()})"
-        return Growth(subject, f"{readings}; let it run for a minute")
+        return Growth(f"{readings}; let it run for a minute")
     began_ns, *_, ended_ns = table.time_ns[np.isfinite(used)]
     at_ns, seen_ns = run.steps.request_ns, float(ended_ns - began_ns)
     served = run.steps.nbytes[(began_ns <= at_ns) & (at_ns < ended_ns)].clip(0)
@@ -106,7 +105,7 @@ def growth(run: Run, subject: str) -> Growth:  # noqa: C901 - one for each reaso
     in_shared = of_shared.value / second.value if of_shared and second.value else 0.0
     of_batches = kept_bytes / max(batch_bytes, 1.0)
     seen = (seen_ns, kept_bytes, len(served), of_batches, in_shared)
-    return Growth(subject, says, grows, second, *seen)
+    return Growth(says, grows, second, *seen)
 
 
 def trend(run: Run, table: Columns, used: Values) -> tuple[Estimate | None, Estimate | None, float]:

@@ -69,7 +69,7 @@ def lock(c: Context) -> Finding | None:
         because = "hold it for a shorter time, or give each worker a copy"
     return Finding(
         f"Workers are blocked {share(c.blocked)} of their time by a lock that they share, at "
-        f"{seen_at} ({kernel or 'not known'}).",
+        f"{seen_at} ({kernel}).",
         [Do("do not share the lock", because, place, UNBLOCKED)],
     )
 
@@ -143,7 +143,7 @@ def storage_latency(c: Context) -> Finding | None:
             f"Loading waits {share(c.blocked)} of its time for threads of the same worker, at "
             f"{seen_at}, which hardly compute meanwhile: {slow} them."
         )
-    because = "blocked workers need no CPU, so more than there are CPUs help too; or a cache nearby"
+    because = "workers that wait need no CPU, so have more of them than CPUs; or use a cache nearby"
     more = Do("ask for twice as much at once", because, place, shorter(TWICE, "blocked_ns"))
     return Finding(says, [*more_workers(c), more])
 

@@ -256,14 +256,14 @@ def python_lock(c: Context) -> Finding | None:
     often = steps_suffer and slower is not None and stopped_ns >= MOSTLY * slower.value
     if not held and not often:
         return None
-    names = beside[0].name if beside else "threads of the loader"
+    name = beside[0].name if beside else ""
     says = (
-        f"Threads that load batches ({names}) hold Python's lock (GIL): a thread waits "
-        f"{duration(real.wait_ns)} for it, and {duration(ideal.wait_ns)} with ideal loading."
+        f"Threads that load batches{f' ({name})' * bool(name)} hold Python's lock (GIL): a thread "
+        f"waits {duration(real.wait_ns)} for it, and {duration(ideal.wait_ns)} with ideal loading."
     )
     if not held:
         says = (
-            f"While threads load batches ({names}), a step stops for {duration(stopped_ns)} longer "
+            f"While threads load batches ({name}), a step stops for {duration(stopped_ns)} longer "
             "than with ideal loading, though it has a CPU: its many short calls wait for Python's "
             "lock (GIL)."
         )
@@ -273,7 +273,7 @@ def python_lock(c: Context) -> Finding | None:
         Do("load with functions that release the GIL", "as compiled code can"),
     ]
     if in_processes:
-        do = [Do(f"do less with a batch in {names}", "convert and collate in the workers")]
+        do = [Do(f"do less with a batch in {name}", "convert and collate in the workers")]
     return Finding(
         says,
         do,

@@ -88,16 +88,16 @@ class Do:
 class Finding:
     """One thing that is wrong: what it is, what to do, and the facts that show it.
 
-    `facts` are Estimates, numbers with their unit in the name, or text. `sure` is False where other
-    causes would look the same. `cost` is the share of the training time, over whole epochs, that
-    it takes and no finding before it; None where that is not known. What is `ahead` comes before
-    the time lost to loading: it ends training soon, or is done for nothing, or costs more than each
-    part of that. `rule` and `source` are those of the rule that found it.
+    `facts` are numbers whose names end in their unit, None where it was not measured. `sure` is
+    False where other causes would look the same. `cost` is the share of the training time, over
+    whole epochs, that it takes and no finding before it; None where that is not known. What is
+    `ahead` comes before the time lost to loading: it ends training soon, or is done for nothing, or
+    costs more than each part of that. `rule` and `source` are those of the rule that found it.
     """
 
     says: str
     do: Sequence[Set | Do] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, float | None] = field(default_factory=dict)
     sure: bool = True
     cost: float | None = None
     ahead: bool = False
@@ -219,11 +219,13 @@ class Context:
     def explains_waiting(self) -> bool:
         """Whether a rule found what training waits for, and undoing that gains what matters."""
         for ask, each in RULES.items():
-            found = self.found(ask) if each.undo and "waiting" in each.of else None
-            if each.undo is None or found is None:
+            if each.undo is None or "waiting" not in each.of:
+                continue
+            found = self.found(ask)
+            if found is None or found.cost == 0:
                 continue
             is_known = self.model is None or found.cost is not None
-            if found.cost != 0 and (is_known or self.gained(each.undo(self)) >= MATTERS):
+            if is_known or self.gained(each.undo(self)) >= MATTERS:
                 return True
         return False
 
@@ -261,7 +263,7 @@ class Context:
         return speedup.bounds[0] > 1 and 1 - 1 / speedup.value >= MATTERS
 
     def needs(self, batches: int) -> None:
-        """Raises Skip where there are fewer steady ones, which others come between."""
+        """Raises Skip where fewer are steady, with how many more of all batches would do."""
         if (known := len(self.rows)) < batches:
             more = (batches - known) * self.run.batches / max(known, 1)
             raise Skip(f"{known} steady batches, of {batches} needed", more)
@@ -353,8 +355,7 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
     nothing = [each.name for each, answer in answers if answer is None]
     nothing += [each.name for each, _ in found if each.name not in names]
     actions, limit = _actions(c, findings)
-    told = tuple(findings), tuple(actions), tuple(nothing)
-    return Diagnosis(*told, skipped, limit, short)
+    return Diagnosis(tuple(findings), tuple(actions), tuple(nothing), skipped, limit, short)
 
 
 def _costs(c: Context, found: list[tuple[rule, Finding]]) -> list[Finding]:  # noqa: C901 - one sum

@@ -13,15 +13,12 @@ from loadeval.inside.code import step_lines
 from loadeval.model.costs import Change
 from loadeval.words import duration, share, size
 
-COPIES = ("copies", "batch")
-"""The probe and subject that tell how a batch gets to the GPU, and what is used of it."""
 READ = (
     *("pinned_bytes_per_s", "pageable_bytes_per_s"),
     *("host_bytes", "pinned_bytes", "float32_bytes"),
 )
+"""What is read of how a batch gets to the GPU."""
 NO_DEVICE = "there is no CUDA device"
-UINT8 = 0.25
-"""Of the bytes of numbers of 32 bits."""
 
 
 @rule("copies", source="bandwidth of copies, measured once; CUDA events; NVML's PCIe bytes", of=())
@@ -36,7 +33,7 @@ def copies(c: Context) -> Finding | None:
     steps = c.batches.take(c.batches.gpu_step_ns != UNKNOWN)
     if not len(steps):
         raise Skip(NO_DEVICE)
-    table = c.run.readings.get(COPIES, Columns({}))
+    table = c.run.readings.get(("copies", "batch"), Columns({}))
     read = [float(table[name][0]) for name in READ if len(table) and name in table]
     if len(read) < len(READ) or not np.isfinite(read).all() or min(read[:2]) <= 0:
         if c.loader.pinned is not False or str(c.loader.device).startswith(("cuda", "gpu")):
@@ -68,7 +65,7 @@ def copies(c: Context) -> Finding | None:
         do.append(Do("copy with .to(device, non_blocking=True)", because))
     if float32_bytes >= MOSTLY * nbytes:
         because = "a quarter of the bytes, where files have them so; scale and normalise there"
-        change = _shorter_steps((1 - UINT8) * pinned_ns)
+        change = _shorter_steps(0.75 * pinned_ns)
         do.append(Do("send pixels as uint8, convert them on the GPU", because, change=change))
     elif not do:
         because, change = "beside kernels of this one, as prefetchers do", _shorter_steps(copy_ns)

@@ -36,6 +36,7 @@ TOKENISER = re.compile("tokeni[sz]", re.IGNORECASE)
 FASTER = (
     "smaller inputs, a faster library, once for a whole batch or on the GPU, or before training"
 )
+FEWER_TENSORS = "send fewer and larger tensors", "stack those of a kind in collate_fn"
 
 Part: TypeAlias = TransformTime | CodeLine | LibraryCall | SlowFormat
 
@@ -274,13 +275,13 @@ def slow_fetch(c: Context) -> Finding | None:
     if top is None or top.share - (copied.share if copied else 0.0) < DOMINATES:
         return None
     do: list[Set | Do] = []
-    for line in c.stages.code[:3]:  # each by its own remedy
-        if line.share < MATTERS or line.function in c.stages.callers:
+    for line in c.stages.lines[:3]:  # each by its own remedy
+        if line.share < MATTERS:
             continue
-        remedy = remedy_of(line, c.stages)
-        says = remedy.do if remedy else f"make {line.function} twice as fast"
+        says = f"make {line.function} twice as fast"
         because = f"it mostly calls {line.leaf}" if line.leaf else ""
-        because = remedy.because if remedy else because
+        if remedy := remedy_of(line, c.stages):
+            says, because = remedy.do, remedy.because
         says = f"{says}: {share(line.share)} of loading"
         do.append(Do(says, because, line.place, less(line.share / TWICE), TWICE))
     return Finding(
@@ -320,7 +321,7 @@ def thrown_away(c: Context) -> Finding | None:
     if not c.loses or thrown < MATTERS or c.loader.sampler:
         return None
     do, because = "choose samples before they are made", "by their index, name or raw bytes"
-    times, each = 1 / max(1 - thrown, FEW), ""
+    times, each = 1 / max(1 - thrown, TINY), ""
     if (counted.made == workers * counted.samples).all():
         do = "divide samples among the workers before they are made"
         because = "itertools.islice(raw, id, None, num_workers), of what is not decoded yet"
@@ -373,7 +374,7 @@ def slow_collate(c: Context) -> Finding | None:
     """
     if not collates(c) or tokenises(c) or format_of(c):
         return None
-    part, line = c.collating, c.stages.line
+    part, line, took = c.collating, c.stages.line, duration(c.stages.collate_ns)
     name, place = "The collate function", None
     # A line that was seen for longer than fetching takes is the collate function's.
     # Its share may be seen too large by a tenth.
@@ -383,8 +384,7 @@ def slow_collate(c: Context) -> Finding | None:
         "stack tensors once with torch.stack, pad with one allocation, move loops into __getitem__"
     )
     return Finding(
-        f"{name} takes {duration(c.stages.collate_ns)} to collate a batch, {share(part)} of what a "
-        "worker does.",
+        f"{name} takes {took} to collate a batch, {share(part)} of loading it.",
         [twice_as_fast("collate_fn", part, because, place), *more_workers(c)],
     )
 
@@ -448,10 +448,10 @@ def transfer(c: Context) -> Finding | None:
         because = "or set_sharing_strategy('file_system'), which takes about half the time"
     else:
         says += f", though only {size(pickled)} of it are pickled: it has many tensors or objects."
-        do, because = "send fewer and larger tensors", "stack those of a kind in collate_fn"
+        do, because = FEWER_TENSORS
     advice: list[Set | Do] = [Do(do, because, change=change)]
-    if name := c.setting("num_workers"):
-        none = Change({"num_workers": 0})
+    none, name = Change({"num_workers": 0}), c.setting("num_workers")
+    if name and c.gained(none) > 0:
         advice.append(Set(name, c.loader.workers, 0, "no batch is passed then", none))
     return Finding(says, advice)
 
@@ -485,8 +485,11 @@ def pinning(c: Context) -> Finding | None:
     pin = c.stages.share_of("pin")
     if not c.loses or pin is None or c.charged("pin") < LARGE:
         return None
-    change = shorter(TWICE, "pin_ns")
+    do, because = FEWER_TENSORS
+    if 0 < (c.stages.pickled_bytes or 0) < FEW_TENSORS_BYTES:
+        do = "pin fewer bytes"
+        because = "pixels as uint8; or do less in pin_memory(), where batches have their own"
     return Finding(
         f"Copying a batch to pinned memory takes {duration(pin.work_ns)}.",
-        [Do("send fewer and larger tensors", "stack those of a kind in collate_fn", change=change)],
+        [Do(do, because, change=shorter(TWICE, "pin_ns"))],
     )

@@ -47,7 +47,7 @@ from loadeval.inside.code import (
     first_and_last_ns,
     looks_at_steps,
 )
-from loadeval.words import duration, number, share, size, span
+from loadeval.words import counted, duration, number, share, size, span
 
 SLOW_BATCHES = "find what slows a few batches"
 FEW_BATCHES = "large files, a shard boundary, a cold cache, retries"
@@ -116,9 +116,11 @@ def outliers(c: Context) -> Finding | None:
     if waits.mean() < MOSTLY:
         because = "a checkpoint, a validation, Python's garbage collection, another program"
         do = Do("find what slows a few steps", because)
+    of_waits, of_steps = int(waits.sum()), int((~waits).sum())
     return Finding(
-        f"{len(rows):,} of {len(c.rows):,} batches took over twice the median, "
-        f"{waits.sum():,} of them in waiting. That costs {share(cost)} of the training time.",
+        f"{len(rows):,} of {len(c.rows):,} batches took over twice the median: "
+        f"{counted(of_waits, 'long wait')} and {counted(of_steps, 'long step')}. That costs "
+        f"{share(cost)} of the training time.",
         [do] if cost >= WORTH else [],
     )
 
@@ -166,16 +168,14 @@ def growing_step(c: Context) -> Finding | None:
     return Finding(says, [do], sure=not c.is_rank, cost=longer_ns / whole_ns)
 
 
-ALONG: tuple[Along, ...] = ("run", "epoch")
-
-
 def rising_steps(run: Run) -> tuple[Along, Values, float]:
     """Along what steps rise most, the means of their parts, and by how much; 0 where they do not.
 
     There are 40 steady real batches or more.
     """
     both_arms = np.flatnonzero(steady(run, "real") | steady(run, "ideal"))
-    parts = [(along, _parts(run, "step_ns", both_arms, along)) for along in ALONG]
+    ways: tuple[Along, ...] = ("run", "epoch")
+    parts = [(along, _parts(run, "step_ns", both_arms, along)) for along in ways]
     return max(((along, each, _rise(each)) for along, each in parts), key=lambda known: known[2])
 
 
@@ -265,13 +265,13 @@ def drift(c: Context) -> Finding | None:
     if change.low is None or change.low <= 0 <= change.bounds[1] or part < MATTERS:
         return None
     because = "other work on the machine, heat, growing memory, layers that were unfrozen"
-    slower, do = "slower", Do("look for what began meanwhile", because)
+    do = Do("look for what began meanwhile", because)
     if change.value <= 0:
         because = "a page cache that fills reads faster"
-        slower, do = "faster", Do("run an epoch before the one that you measure", because)
+        do = Do("run an epoch before the one that you measure", because)
     return Finding(
-        f"The second half of the run was {share(part)} {slower} than the first: figures of the "
-        "whole run average the two.",
+        f"An iteration took {duration(first.value)} in the first half of the run, and "
+        f"{duration(second.value)} in the second: figures of the whole run average the two.",
         [do],
     )
 
@@ -357,7 +357,7 @@ def worker_memory(c: Context) -> Finding | None:
         if left_ns * LEAST_SHARE <= HOUR_NS and not (anew and length < available / kept):
             says = f"Each of the {workers} workers keeps {size(1000 * kept / workers)} more after "
             do = Do("find what the dataset keeps", because)
-            return Finding(f"{says}1,000 batches.{full}", [do], sure=False)
+            return Finding(f"{says}every 1,000 batches.{full}", [do], sure=False)
     grown = growth(c.run, "workers")
     if kept is not None and grown.bytes_per_hour is None:
         return None
@@ -373,7 +373,7 @@ def _growing(c: Context, grown: Growth, who: str, do: Do) -> Finding | None:
     says = f"{who} more and more: {size(grown.kept_bytes)} in {span(grown.seen_ns)}"
     if grown.of_shared >= MOSTLY:
         says += ", in shared memory, in which tensors come from workers"
-    if grown.subject == "process" and _keeps_batches(c):
+    if do is LET_GO:
         says += ". That is as much as its batches hold: all of them are still alive"
     batches = max(grown.batches, 1)
     full, left_ns = _full(c, grown.kept_bytes / batches, grown.seen_ns / batches)
@@ -399,11 +399,6 @@ def open_files(c: Context) -> Finding | None:
     Excluded by a rise in one half alone, and one that becomes slower.
     """
     is_read = False
-    closing = Do("close the files that samples are read from", "or keep one open for each file")
-    because = "each has a descriptor as long as it is kept"
-    tensors = Do("keep no tensors that workers sent, or clone() them", because)
-    if _keeps_batches(c):
-        tensors = LET_GO
     for subject, whose in (("process", "The training process"), ("workers", "A worker")):
         table = c.run.readings.get(("host", subject), Columns({}))
         if "open_files_limit" not in table:
@@ -422,7 +417,11 @@ def open_files(c: Context) -> Finding | None:
             f"{whose} has {now:,.0f} open files of the {limit:,.0f} that it may have, {more:,.0f} "
             f"more than {span(seen_ns)} before: at this rate there are no more in {span(left_ns)}."
         )
-        do = tensors if c.loader.workers and subject == "process" else closing
+        do = Do("close the files that samples are read from", "or keep one open for each file")
+        if c.loader.workers and subject == "process":
+            because = "each has a descriptor as long as it is kept"
+            do = Do("keep no tensors that workers sent, or clone() them", because)
+            do = LET_GO if _keeps_batches(c) else do
         return Finding(says, [do], ahead=left_ns <= HOUR_NS)
     if not is_read:
         raise Skip("open files were read too few times for a trend")
@@ -534,14 +533,13 @@ def slow_validation(c: Context) -> Finding | None:
         return None
     own, workers = validation.loader, c.loader.workers
     do = Do("make loading for validation cheaper, or validate less often", where=own.made_at)
-    told = (each for finding in diagnose(validation).findings for each in finding.do[:1])
-    for each in told:
-        place = each.where if isinstance(each, Do) else own.made_at
-        if place or not isinstance(each, Do):  # a setting has no line
-            do = Do(f"{each.says}, for validation", each.because, place)
-            break
     if workers and own.workers == 0:
         more = f"{c.setting('num_workers') or 'workers'} 0 -> {workers} for validation"
         do = Do(more, "as training has", own.made_at)
-    says = f"Of this run {share(part)} is waiting for batches of validation."
+    else:
+        for action in diagnose(validation).actions:
+            if action.where or action.setting:
+                do = Do(f"{action.says}, for validation", action.because, action.where)
+                break
+    says = f"{share(part)} of this run is waiting for batches of validation."
     return Finding(says, [do], cost=part)

@@ -104,6 +104,12 @@ def _rest_of_epoch_ns(c: Context) -> float | None:
     return max(length * real.value - alone_ns, 0.0)
 
 
+def _of_epoch(c: Context, wait_ns: float, rest_ns: float) -> float:
+    """The share of an epoch that a wait takes, in which some batches may have been made."""
+    part = wait_ns / max(wait_ns + rest_ns, 1.0)
+    return part if c.gap.starts is None else min(part, c.gap.share("epoch starts"))
+
+
 def late(c: Context, cause: str | None) -> tuple[float, float, Start] | None:
     """How later epochs start, where that matters and has this cause: see Start.
 
@@ -116,10 +122,7 @@ def late(c: Context, cause: str | None) -> tuple[float, float, Start] | None:
     if rest_ns is None:
         raise Skip("the length of an epoch is not known")
     mean_ns = float(later.mean())
-    cost = mean_ns / (mean_ns + rest_ns)
-    if c.gap.starts is not None:  # some batches may have been made during that wait
-        cost = min(cost, c.gap.share("epoch starts"))
-    start = mean_start(c.run) or Start(mean_ns)
+    cost, start = _of_epoch(c, mean_ns, rest_ns), mean_start(c.run) or Start(mean_ns)
     return None if cost < MATTERS or start.cause != cause else (mean_ns, cost, start)
 
 
@@ -173,12 +176,12 @@ def worker_start(c: Context) -> Finding | None:
     found = late(c, "worker start")
     if found is None:
         return None
-    (_, cost, start), method = found, c.loader.start_method or "fork"
+    (_, cost, start), method = found, c.loader.start_method
     do = live_on(c, "they then start once, not in each epoch")
-    took, how = duration(start.begun_ns), f"starting its workers by {method} takes that long"
-    says = f"Each epoch starts {took} late: {how}."
+    took = duration(max(start.begun_ns, start.init_ns))
+    says = f"Each epoch starts {took} late: starting its workers by {method} takes that long."
     if start.init_ns > start.begun_ns:
-        took, function = duration(start.init_ns), c.loader.worker_init or "worker_init_fn"
+        function = c.loader.worker_init or "worker_init_fn"
         says = f"Each epoch starts with {took} of {function}, the worker_init_fn, in every worker."
         do.append(Do(f"make {function} cheaper"))
     elif method in ("spawn", "forkserver"):
@@ -261,9 +264,7 @@ def epoch_ends(c: Context) -> Finding | None:
     if len(waits_ns) <= 1 or rest_ns is None:
         raise Skip("fewer than two epochs were served to their ends")
     mean_ns, firsts_ns = float(np.mean(waits_ns)), first_waits(c.run)
-    cost = mean_ns / (mean_ns + rest_ns + (float(firsts_ns.mean()) if len(firsts_ns) else 0.0))
-    if c.gap.starts is not None:
-        cost = min(cost, c.gap.share("epoch starts"))
+    cost = _of_epoch(c, mean_ns, rest_ns + (float(firsts_ns.mean()) if len(firsts_ns) else 0.0))
     if cost < MATTERS:
         return None
     (line, call), does = seen_at(c.run, "end"), "end"
@@ -347,7 +348,7 @@ def slow_first_batch(c: Context) -> Finding | None:
     is_noticed = first_ns >= NOTICED_NS and first_ns >= LARGE * run_ns
     cost, lost = None, c.gap.share("lost")
     if rest_ns is not None and c.gap.epochs == 1:  # else others tell what later ones cost
-        cost = min(first_ns / max(first_ns + rest_ns, 1.0), c.gap.share("epoch starts"))
+        cost = _of_epoch(c, first_ns, rest_ns)
         is_noticed = is_noticed or (lost >= LARGE and cost >= max(LARGE * lost, MATTERS))
     if rest_ns is None and not is_noticed:
         raise Skip("the length of an epoch is not known")

@@ -25,9 +25,10 @@ WITHOUT_SLOW_SAMPLES = Change(costs={"slow samples": 1e9})
 
 def best_workers(c: Context) -> Change:
     """As many workers as bring the most; none where that is as many as there are."""
-    if c.model is None or c.model.best_workers() == c.loader.workers:
+    if c.model is None:
         return Change()
-    return c.model.with_workers(c.model.best_workers())
+    best = c.model.best_workers()
+    return Change() if best == c.loader.workers else c.model.with_workers(best)
 
 
 def more_workers(c: Context) -> list[Set | Do]:
@@ -234,7 +235,7 @@ def head_of_line(c: Context) -> Finding | None:
     if of_time < MATTERS:
         return None
     do: list[Set | Do] = []
-    if c.loader.in_order is not None:
+    if c.loader.in_order:
         because = "training then sees batches in another order; torch 2.6 or later"
         do.append(Set("in_order", True, False, because, UNORDERED))
     if c.stages.slow_samples:
@@ -359,12 +360,7 @@ def served_twice(c: Context) -> Finding | None:
     )
 
 
-def all_load(c: Context) -> Change:
-    """All workers have something to load."""
-    return Change({"num_workers": c.loader.workers})
-
-
-@rule("few shards", source=SIMULATED, undo=all_load)
+@rule("few shards", source=SIMULATED, undo=lambda c: Change({"num_workers": c.loader.workers}))
 def few_shards(c: Context) -> Finding | None:
     """Some workers have nothing to load: the dataset has fewer shards than workers.
 
@@ -383,9 +379,10 @@ def few_shards(c: Context) -> Finding | None:
     made_by = (c.loader.setting_names or {}).get("num_shards")
     made = f", by {made_by}" if made_by else ""
     because = f"of equal size{made}; any more workers only take memory"
+    change = Change({"num_workers": workers})
     return Finding(
         f"{idle} of {workers} workers made no batch{has}.",
-        [Do(f"split the data into {workers} shards or more", because, change=all_load(c))],
+        [Do(f"split the data into {workers} shards or more", because, change=change)],
     )
 
 
@@ -438,6 +435,6 @@ def uneven_shards(c: Context) -> Finding | None:
         f"Some workers end early: the last {share(float(tail.mean()))} of an epoch's batches come "
         f"from fewer of the {workers} workers. Training waits {duration(tail_ns)} for each of "
         f"these, and {duration(before_ns)} for one before.",
-        [Do(f"give all {workers} workers as many samples", because)],
+        [Do(f"give each of the {workers} workers the same number of samples", because)],
         cost=cost if c.is_log else None,
     )

@@ -166,13 +166,18 @@ class Stages:
         return charged_ns / self.total_ns if self.total_ns else None
 
     @property
-    def line(self) -> CodeLine | None:
-        """The function that workers were seen in most often, but for those that call transforms.
+    def lines(self) -> list[CodeLine]:
+        """The functions that workers were seen in, the most often first; none that call transforms.
 
         Until Python 3.10 a method has no name of its class.
         """
         callers = {*self.callers, *(caller.rpartition(".")[2] for caller in self.callers)}
-        return next((line for line in self.code if line.function not in callers), None)
+        return [line for line in self.code if line.function not in callers]
+
+    @property
+    def line(self) -> CodeLine | None:
+        """The function that workers were seen in most often."""
+        return next(iter(self.lines), None)
 
     @property
     def blocked_line(self) -> CodeLine | None:

@@ -19,16 +19,18 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 def as_json(value: object) -> Json:  # noqa: C901, PLR0911, PLR0912 - a line for each kind of value
     """`value` as JSON has it: null for what is not known, a list for a column.
 
-    A key of several parts, such as a probe and its subject, has a space between them. Of a run
-    there is what `shown` keeps, and a function is null: some changes of costs are one. Raises
-    TypeError for what is none of a result's types.
+    A key of several parts, such as a probe and its subject, has a space between them. A run is
+    without its tables, and a function is null: some changes of costs are one. Raises TypeError for
+    what is none of a result's types.
     """
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, Run):
-        return as_json(shown(value))
+        header = {name: getattr(value.header, name) for name in value.header.__struct_fields__}
+        kept = {name: getattr(value, name) for name in KEPT}
+        return as_json({"path": value.path, **header, "batches": value.batches, **kept})
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Columns):
@@ -53,14 +55,3 @@ def as_json(value: object) -> Json:  # noqa: C901, PLR0911, PLR0912 - a line for
     if callable(value):
         return None
     raise TypeError(f"{type(value).__name__} has no form in JSON")
-
-
-def shown(run: Run) -> dict[str, object]:
-    """A run without its tables: the fields of its header, and those that are not of each batch."""
-    header = {name: getattr(run.header, name) for name in run.header.__struct_fields__}
-    return {
-        "path": run.path,
-        **header,
-        "batches": run.batches,
-        **{name: getattr(run, name) for name in KEPT},
-    }

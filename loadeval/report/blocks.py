@@ -1,16 +1,19 @@
 """What a report is made of: sections of blocks, which text.py, html.py and charts.py lay out.
 
-A block holds what it shows, and no analysis type: who renders it decides how, and nothing else.
+A block holds what it shows: who renders it decides how, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from loadeval.data.columns import Columns
-from loadeval.words import Interval
+from loadeval.estimate.stats import Estimate
+from loadeval.words import FORMATS, NOT_MEASURED, number
 
 TextKind = Literal["plain", "entry", "caution", "note", "command"]
 Kind = Literal["real beside ideal", "waits", "stages", "worker curve"]
@@ -21,21 +24,36 @@ Kind = Literal["real beside ideal", "waits", "stages", "worker curve"]
 class Number:
     """A number or an estimate with its unit, a kind of words.FORMATS or what stands behind it.
 
-    None is "not measured".
+    As text it is 2.45x [2.40x, 2.51x], or 727 images/s [701, 753]; None is "not measured".
     """
 
-    value: float | Interval | None
+    value: float | Estimate | None
     unit: str
+
+    def __str__(self) -> str:
+        point = self.point
+        if point is None or math.isnan(point):
+            return NOT_MEASURED
+        text = FORMATS.get(self.unit, number)
+        end = ""
+        if self.unit not in FORMATS:
+            end = self.unit if self.unit in {"", "%"} else f" {self.unit}"
+        interval = ""
+        if isinstance(self.value, Estimate) and self.value.low is not None:
+            interval = f" [{', '.join(map(text, self.value.bounds))}]"
+        return f"{text(point)}{end}{interval}"
 
     @property
     def point(self) -> float | None:
         """The number without its interval."""
-        if self.value is None or isinstance(self.value, int | float):
-            return self.value
-        return self.value.value
+        return self.value.value if isinstance(self.value, Estimate) else self.value
 
 
 Cell = str | Number
+Row = tuple[Cell, ...]
+Duration = partial(Number, unit="duration")
+Share = partial(Number, unit="share")
+Times = partial(Number, unit="times")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +75,13 @@ class Facts:
 class Table:
     """Rows whose first cell names the row; two spaces before it make the row a part of another.
 
-    Where the head begins with "", text has the section's title there. A `folded` table is shown
-    on demand, where that can be.
+    Where the head begins with "", text has the section's title there. A table with a `caption` is
+    shown on demand, where that can be.
     """
 
     head: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
-    folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +107,7 @@ class Chart:
     title: str
     says: str
     tables: Mapping[str, Columns]
-    unit: str = ""
+    unit: str
     readings: Mapping[tuple[str, str], Columns] = field(default_factory=dict)
 
 
@@ -125,5 +142,43 @@ class Section:
     """
 
     title: str
-    blocks: Sequence[Block] = field(default=())
+    blocks: Sequence[Block] = ()
     priority: int | None = None
+
+
+def section(title: str, *blocks: Block, priority: int | None = None) -> Section:
+    """A section of those blocks that have something to show."""
+
+    def shows(block: Block) -> bool:
+        match block:
+            case Text():
+                return bool(block.text)
+            case Table() | Facts() | Bars():
+                return bool(block.rows)
+            case Chart():
+                return any(map(len, block.tables.values()))
+            case Findings():
+                return bool(block.found)
+
+    return Section(title, list(filter(shows, blocks)), priority)
+
+
+def texts(said: Iterable[str], kind: TextKind = "plain") -> list[Text]:
+    """A text for each of these."""
+    return [Text(each, kind) for each in said]
+
+
+def rows_of(items: Columns | Iterable[object], **cells: Callable[..., Cell]) -> list[Row]:
+    """A row for each item: of each field, or column, that is named, the cell that is made of it."""
+    if isinstance(items, Columns):
+        columns = [map(cell, items[name].tolist()) for name, cell in cells.items()]
+        return list(zip(*columns, strict=True))
+    return [tuple(cell(getattr(each, name)) for name, cell in cells.items()) for each in items]
+
+
+def beside_each_other(
+    title: str, says: str, bars: Sequence[tuple[str, str, Estimate]], unit: str
+) -> Chart:
+    """A chart of bars, each of which has its row's name, its colour's and its length."""
+    table = Columns.of_rows(("row", "series", "length"), bars)
+    return Chart("real beside ideal", title, says, {"bars": table}, unit)

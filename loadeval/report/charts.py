@@ -24,20 +24,19 @@ import numpy.typing as npt
 from loadeval.data.columns import UNKNOWN, Columns, Values
 from loadeval.data.run import SECOND_NS
 from loadeval.errors import UsageError
+from loadeval.estimate.stats import Estimate
 from loadeval.inside.lanes import spans
-from loadeval.report.blocks import Bars, Chart, Kind
+from loadeval.report.blocks import Bars, Chart, Kind, Number
 from loadeval.report.build import named
-from loadeval.report.palette import DASHED, LIGHT, legend, series
+from loadeval.report.palette import DASHED, LIGHT, css_variable, series
 from loadeval.words import (
     FORMATS,
-    Interval,
     counted,
     duration,
     moment,
     printable,
     share,
     shortened,
-    worded,
 )
 
 try:
@@ -180,7 +179,7 @@ def inline_svg(chart: Chart | Bars, name: str) -> str:
         root = _tidied(_written(figure, WIDE, height + 12, "svg", "none"))
     del root.attrib["width"], root.attrib["height"]
     root.attrib |= {"role": "img", "aria-label": drawable(chart.title)}
-    variables = {color: f"var(--{of})" for of, color in reversed(LIGHT.items())}
+    variables = {color: f"var({css_variable(of)})" for of, color in reversed(LIGHT.items())}
     for element in root.iter():
         if style := element.get("style"):
             style = re.sub("#[0-9a-f]{6}", lambda at: variables.get(at[0], at[0]), style)
@@ -268,7 +267,7 @@ class Bar(NamedTuple):
 
     parts: Sequence[Part]
     says: str
-    interval: Interval | None = None
+    interval: Estimate | None = None
 
 
 def real_beside_ideal(figure: Figure | SubFigure, chart: Chart) -> float:
@@ -282,11 +281,11 @@ def real_beside_ideal(figure: Figure | SubFigure, chart: Chart) -> float:
     groups: dict[str, list[Bar]] = {row: [] for row in rows}
     unit, title = (chart.unit, "") if chart.unit in FORMATS else ("number", chart.unit)
     for row, color, length in zip(rows, colors, lengths, strict=True):
-        part = Part(length.value, color, f"{row}, {legend(color)}: {worded(length, chart.unit)}")
-        groups[row].append(Bar([part], worded(length.value, unit), length))
+        part = Part(length.value, color, f"{row}, {color}: {Number(length, chart.unit)}")
+        groups[row].append(Bar([part], str(Number(length.value, unit)), length))
     height = BELOW + LEGEND + 20.0 * (len(rows) + APART * len(groups))
     (axes,) = _axes(figure, height)
-    _legend(axes, [_patch(color, legend(color)) for color in dict.fromkeys(colors)])
+    _legend(axes, [_patch(color, color) for color in dict.fromkeys(colors)])
     _bars(axes, groups, unit, title)
     return height
 
@@ -321,7 +320,7 @@ def _bars(axes: Axes, groups: Mapping[str, Sequence[Bar]], unit: str, title: str
         for bar in bars:
             end = 0.0
             for part in bar.parts:
-                color = _color(part.color)
+                color = LIGHT[part.color]
                 (drawn,) = axes.barh(place, part.length, thick, end, color=color)
                 _titled(drawn, [part.title])
                 end += part.length
@@ -361,20 +360,20 @@ def waits(figure: Figure | SubFigure, chart: Chart) -> float:
         "ideal": (usual & (table.arm == 1), DOT),
         "real": (usual & (table.arm == 0), DOT),
         "outlier": (outlier, RING),
-        "epoch_start": (starts, RING | {"marker": "^"}),
+        "epoch start": (starts, RING | {"marker": "^"}),
     }
     entries: list[Artist] = []
     for kind, (which, look) in kinds.items():
-        rows, name = np.flatnonzero(which), legend(kind)
+        rows = np.flatnonzero(which)
         if not len(rows):
             continue
         kept = rows[extremes(table.wait_ns[rows], 150)]
         shown = time_s[kept], table.wait_ns[kept]
-        (line,) = top.plot(*shown, ls="", markersize=8, color=LIGHT[kind], label=name, **look)
-        entries.append(_patch(kind, name) if look is DOT else line)
+        (line,) = top.plot(*shown, ls="", markersize=8, color=LIGHT[kind], label=kind, **look)
+        entries.append(_patch(kind, kind) if look is DOT else line)
         columns = (column[kept].tolist() for column in (table.wait_ns, table.epoch, table.batch))
         titles = [
-            f"{name}, epoch {epoch}, batch {batch}: {duration(ns)}"
+            f"{kind}, epoch {epoch}, batch {batch}: {duration(ns)}"
             + (f" at {moment(at_s * SECOND_NS)}" if is_timed else "")
             for ns, epoch, batch, at_s in zip(*columns, time_s[kept].tolist(), strict=True)
         ]
@@ -435,7 +434,7 @@ def _reading(axes: Axes, quantity: str, lines: Lines, looks: Mapping[str, Any]) 
         kept = extremes(values, 100)
         look: Look = {"color": LIGHT[color], "ls": dash, "label": subject}
         drawn += axes.plot(time_s[kept], values[kept], lw=1.5, **look)
-        mean = worded(float(values.mean()), unit)
+        mean = Number(float(values.mean()), unit)
         _titled(drawn[-1], [f"{subject}: {panel}, {mean} on average"])
     _legend(axes, drawn, at_right=True)
     title = drawable(f"{panel} ({of})" if of else panel, LONGEST_LABEL)
@@ -484,16 +483,16 @@ def _lanes(axes: Axes, lanes: Sequence[int], batches: Columns, steps: Columns) -
             continue
         ends_s = begin_ns[rows] / SECOND_NS, (begin_ns + took_ns)[rows] / SECOND_NS
         places = np.searchsorted(lanes, lane_of[rows])
-        drawn = axes.hlines(places, *ends_s, colors=_color(kind), linewidth=THICK)
+        drawn = axes.hlines(places, *ends_s, colors=LIGHT[kind], linewidth=THICK)
         columns = (column[rows].tolist() for column in (lane_of, batch, begin_ns, took_ns))
         titles = [
-            f"{names[lane]}{f', batch {number}' * (number != UNKNOWN)}: {legend(kind)} "
+            f"{names[lane]}{f', batch {number}' * (number != UNKNOWN)}: {kind} "
             f"{duration(length)} at {moment(begin)}"
             for lane, number, begin, length in zip(*columns, strict=True)
         ]
         _titled(drawn, titles)
         kinds.append(kind)
-    _legend(axes, [_patch(kind, legend(kind)) for kind in kinds])
+    _legend(axes, [_patch(kind, kind) for kind in kinds])
     _rows(axes, list(names.values()), range(len(names)), len(names))
     ends_ns = batches.fetch_start_ns.min(), batches.delivered_ns.max(), *steps.end_ns
     _run_axis(axes, np.array(ends_ns) / SECOND_NS, SECONDS)
@@ -516,7 +515,7 @@ def worker_curve(figure: Figure | SubFigure, chart: Chart) -> float:
         value, low, high = ends.T
         (dots,) = axes.plot(workers, value, "o", markersize=8, zorder=3, label=kind, **look)
         points = zip(workers, rates, strict=True)
-        says = [f"{counted(at, 'worker')}, {kind}: {worded(of, chart.unit)}" for at, of in points]
+        says = [f"{counted(at, 'worker')}, {kind}: {Number(of, chart.unit)}" for at, of in points]
         _titled(dots, says)
         if kind == "measured":
             axes.vlines(workers, low, high, INK, linewidth=2)
@@ -553,7 +552,7 @@ def _axes(figure: Figure | SubFigure, *heights: float, sharex: bool = False) -> 
 
 
 def _patch(color: str, label: str) -> Patch:
-    return Patch(facecolor=_color(color), linewidth=0, label=label)
+    return Patch(facecolor=LIGHT[color], linewidth=0, label=label)
 
 
 def _legend(axes: Axes, entries: Sequence[Artist], *, at_right: bool = False) -> None:
@@ -594,7 +593,7 @@ def _run_axis(axes: Axes, values: Values, title: str) -> None:
 def tick_label(value: float, kind: str) -> str:
     """A round number of a kind, without the digits that say nothing: 10 ms, 20 GB."""
     kind = kind if kind in {"duration", "size", "share"} else "number"
-    return ZEROS.sub("", worded(value, kind)) if value else "0"
+    return ZEROS.sub("", str(Number(value, kind))) if value else "0"
 
 
 def extremes(values: npt.NDArray[Any], buckets: int) -> npt.NDArray[np.intp]:
@@ -607,10 +606,6 @@ def extremes(values: npt.NDArray[Any], buckets: int) -> npt.NDArray[np.intp]:
     parts = np.array_split(np.arange(len(values)), buckets)
     ends = [(values[part].argmin(), values[part].argmax()) for part in parts]
     return np.unique([part[list(at)] for part, at in zip(parts, ends, strict=True)])
-
-
-def _color(name: str) -> str:
-    return LIGHT.get(name.replace(" ", "_"), LIGHT["not_attributed"])
 
 
 def _in_lines(text: str, size: float) -> str:

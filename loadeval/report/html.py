@@ -25,8 +25,8 @@ from markupsafe import Markup
 
 from loadeval.report.blocks import Cell, Chart, Number, Section
 from loadeval.report.charts import inline_svg
-from loadeval.report.palette import DARK, LIGHT, css_variables
-from loadeval.words import duration, printable, share, shortened, worded
+from loadeval.report.palette import DARK, LIGHT, css_variable
+from loadeval.words import duration, printable, share, shortened
 
 LONGEST_TEXT = 5_000
 """Characters of one text that are shown: a run's names may be of any length."""
@@ -48,7 +48,7 @@ def page(sections: Sequence[Section], about: str) -> str:
         "kind": lambda block: type(block).__name__,
         "cell": _cell,
         "worth": _worth,
-        "color": _color,
+        "variable": css_variable,
     }
     numbers = count(1)
 
@@ -64,8 +64,8 @@ def page(sections: Sequence[Section], about: str) -> str:
         share=share,
         duration=duration,
         script_hash=digest,
-        light=Markup(css_variables(LIGHT)),  # noqa: S704 - ours
-        dark=Markup(css_variables(DARK)),  # noqa: S704 - ours
+        light=LIGHT,
+        dark=DARK,
     )
     return shown.lstrip()
 
@@ -80,7 +80,7 @@ def _cell(cell: Cell) -> str:
     if isinstance(cell, str):
         word = Markup('<span class="number">{}</span>')
         return cell if len(cell) > LONGEST_WORD else word.format(printable(cell))
-    text = printable(shortened(worded(cell.value, cell.unit), LONGEST_TEXT))
+    text = printable(shortened(str(cell), LONGEST_TEXT))
     value, _, interval = text.partition(" [")
     shown = Markup('<span class="number">{}</span>').format(value)
     if interval:
@@ -92,9 +92,3 @@ def _worth(cell: Cell) -> float | str:
     """What a cell is sorted by, if that is not its text."""
     value = cell.point if isinstance(cell, Number) else None
     return "" if value is None or math.isnan(value) else value
-
-
-def _color(part: str) -> str:
-    """The name of the colour of a part, as CSS knows it."""
-    name = part.replace(" ", "_")
-    return name if name in LIGHT else "not_attributed"

@@ -1,13 +1,11 @@
 """Colours by what they stand for, in a light and a dark theme.
 
-Charts name colours; the PNG has those of the light theme, and the page's script puts in those of
-the reader's. Text has a contrast of 4.5 to 1 and more against the paper, lines and bars 3 to 1
-(WCAG 2.2, 1.4.3 and 1.4.11).
+Charts name colours; a figure has those of the light theme, and the page those of the reader's. Text
+has a contrast of 4.5 to 1 and more against the paper, lines and bars 3 to 1 (WCAG 2.2, 1.4.3 and
+1.4.11).
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 _NAMED = {
     "paper": ("#ffffff", "#161718"),
@@ -19,12 +17,12 @@ _NAMED = {
     "rule": ("#dedbd5", "#36383a"),
     "real": ("#0072b2", "#2f8ccb"),
     "ideal": ("#00805d", "#1f9773"),
-    "loader": ("#7b68b3", "#8676c9"),
+    "loader alone": ("#7b68b3", "#8676c9"),
     "step": ("#75726a", "#85837d"),
     "waiting": ("#a86200", "#b87a08"),
     "contention": ("#b04f87", "#bd6299"),
-    "epoch_starts": ("#107c88", "#23929f"),
-    "epoch_start": ("#c04a00", "#d4713a"),
+    "epoch starts": ("#107c88", "#23929f"),
+    "epoch start": ("#c04a00", "#d4713a"),
     "outlier": ("#1c1b19", "#eceae6"),
     "indices": ("#3f9e78", "#1f9773"),
     "fetch": ("#2f8ccb", "#2f8ccb"),
@@ -32,7 +30,7 @@ _NAMED = {
     "pickle": ("#8f7fcb", "#8676c9"),
     "receive": ("#2d949f", "#23929f"),
     "pin": ("#c9752a", "#d4713a"),
-    "not_attributed": ("#8a877f", "#7d7b76"),
+    "not attributed": ("#8a877f", "#7d7b76"),
 }
 LIGHT = {name: light for name, (light, _) in _NAMED.items()}
 DARK = {name: dark for name, (_, dark) in _NAMED.items()}
@@ -40,7 +38,7 @@ Dash = str | tuple[int, tuple[int, ...]]
 DASHED: Dash = (0, (6, 3))
 DASHES = ("-", DASHED, (0, (2, 2)))
 """How lines are dashed, as matplotlib has it."""
-SERIES = ("real", "waiting", "ideal", "contention", "loader", "faint")
+SERIES = ("real", "waiting", "ideal", "contention", "loader alone", "faint")
 """Colours for things without a colour of their own."""
 
 
@@ -53,11 +51,6 @@ def series(number: int) -> tuple[str, Dash]:
     return SERIES[number % count], DASHES[number // count % len(DASHES)]
 
 
-def legend(color: str) -> str:
-    """What a legend says of a colour."""
-    return "loader alone" if color == "loader" else color.replace("_", " ")
-
-
-def css_variables(colors: Mapping[str, str]) -> str:
-    """The colours of a theme as custom properties of CSS."""
-    return "".join(f"--{name}:{color};" for name, color in colors.items())
+def css_variable(color: str) -> str:
+    """The custom property of CSS that has a colour."""
+    return f"--{color.replace(' ', '-')}"

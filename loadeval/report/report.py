@@ -7,36 +7,48 @@ after; several backends; or a folder of the ranks of one job, or of a `loadeval 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from loadeval.data.folder import logs_in, processes_in, read_ranks, read_whole
 from loadeval.data.log import read_run
-from loadeval.data.run import SECOND_NS, Run
+from loadeval.data.run import SECOND_NS, Run, host_values
 from loadeval.errors import UsageError
 from loadeval.estimate.before_after import (
+    BATCHES,
+    Difference,
     about_backends,
     before_after,
     differences,
     took_turns,
     unit_of,
 )
+from loadeval.estimate.gap import throughput
+from loadeval.estimate.stats import Estimate
 from loadeval.job import Job, are_ranks, job_of
 from loadeval.report.as_json import Json, as_json
-from loadeval.report.blocks import Bars, Chart, Section, Text
-from loadeval.report.build import (
-    Result,
-    backends_sections,
-    change_sections,
-    job_sections,
-    memory_bytes,
-    rates_of,
-    result_of,
-    sections,
+from loadeval.report.blocks import (
+    Bars,
+    Chart,
+    Duration,
+    Number,
+    Row,
+    Section,
+    Share,
+    Table,
+    Text,
+    Times,
+    beside_each_other,
+    rows_of,
+    section,
+    texts,
 )
+from loadeval.report.build import OF_EACH, SERIES, Result, rates_chart, result_of, sections
 from loadeval.report.text import lines
+from loadeval.words import counted
 
+MOST_RANKS = 64
 Window = tuple[float, float]
 """Seconds since a run's start: the part of it that is looked at."""
 GENERATOR = b'<meta name="generator" content="loadeval'
@@ -68,23 +80,23 @@ class Report:
         `commands` are those that say more.
         """
         if self.result is None:
-            made = backends_sections(self.backends, self.failed, self.unequal, whole=whole)
+            made = _of_backends(self, whole=whole)
         else:
             made = sections(self.result, whole=whole)
             if self.before is not None:
-                made = change_sections(self.before, self.result, made)
+                made = _of_two(self.before, self.result, made)
             elif self.job is not None:
-                made = job_sections(self.job, self.result, made)
+                made = _of_job(self.job, self.result, made)
         if commands:
-            on_screen = sum(section.priority is not None for section in made)
-            more = Section("", [Text(command, "command") for command in commands], priority=4)
+            on_screen = sum(each.priority is not None for each in made)
+            more = Section("", texts(commands, "command"), priority=4)
             made.insert(on_screen, more)
         return made
 
     def screen(self, commands: Sequence[str] = ()) -> list[Section]:
         """The sections that have a place on a screen: no others are made."""
         made = self.sections(commands, whole=False)
-        return [section for section in made if section.priority is not None]
+        return [each for each in made if each.priority is not None]
 
     def as_json(self) -> Json:
         """The same as plain data: the keys are the fields of the results."""
@@ -140,10 +152,10 @@ class Report:
         every = self.sections() if self.result else self.screen()
         charts: list[Bars | Chart] = []
         notes: list[str] = []
-        for section in every:
-            for block in section.blocks:
+        for part in every:
+            for block in part.blocks:
                 if isinstance(block, Bars):
-                    charts.append(replace(block, title=section.title))
+                    charts.append(replace(block, title=part.title))
                 elif isinstance(block, Chart):  # a page has room for what probes read
                     charts.append(replace(block, readings={}))
                 elif isinstance(block, Text) and block.kind == "caution":
@@ -302,3 +314,199 @@ def plot_comparison(
     """
     runs = [read_run(Path(log)) for log in (real_log, ideal_log) if log is not None]
     return Report(result_of(*runs)).plot(output)
+
+
+# What is said of several runs
+
+
+def _of_two(before: Result, now: Result, of_now: Sequence[Section]) -> list[Section]:
+    """Whether a run is slower than an earlier one, what changed, and what is said `of_now`."""
+    told = before_after(before.run, now.run)
+    rate = f"{told.unit}/s"
+    compared = (
+        ("whole epochs", told.epochs, rate),
+        ("steady state", told.steady, rate),
+        ("lost a batch", told.lost, "duration"),
+        ("wait a batch", told.wait, "duration"),
+        ("step", told.step, "duration"),
+    )
+    rows = [
+        (label, Number(each.before, unit), Number(each.now, unit), Times(each.ratio))
+        for label, each, unit in compared
+        if each.now is not None or each.before is not None
+    ]
+    changes = [
+        (f"{each.what}: {each.name.replace('_', ' ')}", str(each.before), str(each.now))
+        for each in told.changes
+    ]
+    unchanged = "The logs show no change of loader, versions or machine."
+    then, today = ({each.rule for each in r.diagnosis.findings} for r in (before, now))
+    found = {"No longer found": then - today, "Found now": today - then}
+    told_now = [f"{label}: {', '.join(sorted(names))}." for label, names in found.items() if names]
+    head, *rest = of_now
+    return [
+        section(
+            told.headline,
+            Table(("training", "before", "now", "now / before"), rows),
+            Table(("changed", "before", "now"), changes),
+            Text("" if changes else unchanged),
+            *texts(told_now),
+            priority=1,
+        ),
+        section("how sure", *texts(told.cautions, "caution"), priority=5),
+        Section(f"now: {head.title}", head.blocks),
+        *(replace(each, priority=None) for each in rest),
+    ]
+
+
+def _of_backends(report: Report, *, whole: bool) -> list[Section]:
+    """Several backends under one training step, the fastest first."""
+    runs = {name: r.run for name, r in report.backends.items()}
+    unit, rates = unit_of(list(runs.values())), rates_of(report.backends)
+    ranked = {name: report.backends[name] for name in rates}
+    title, others, between = "No backend was measured", list[str](), differences(runs)
+    if between:
+        title, *others = map(_difference, between)
+    elif ranked:
+        name, r = next(iter(ranked.items()))
+        title = f"{name}: {r.verdict.headline}"
+    speeds: list[Row] = [
+        (name, *(Number(own.get(key), "number") for key in SERIES)) for name, own in rates.items()
+    ]
+    gains: list[Row] = [
+        (name, Times(r.gap.speedup), Number(memory_bytes(r.run), "size"))
+        for name, r in ranked.items()
+    ]
+    failed = (f"{name} failed: {error}" for name, error in report.failed.items())
+    says = f"Throughput in {unit} per second, steady state, with 95% confidence intervals"
+    each_backend = [
+        replace(part, title=f"{name}: {part.title}")
+        for name, r in (ranked.items() if whole else ())
+        for make in OF_EACH
+        if (part := make(r)).blocks
+    ]
+    return [
+        section(
+            title,
+            Table((f"{unit}/s", "real", "ideal", "loader alone"), speeds),
+            Table(("backend", "free loading", "memory"), gains),
+            *texts(f"{other}." for other in others),
+            *texts(failed, "caution"),
+            rates_chart("Backends", says, rates, unit),
+            priority=1,
+        ),
+        _how_sure_of_backends(report),
+        *each_backend,
+    ]
+
+
+def rates_of(backends: Mapping[str, Result]) -> dict[str, Mapping[str, Estimate]]:
+    """What `Result.throughput` has, in the one unit that all of them know; the fastest first."""
+    by_sample = unit_of([r.run for r in backends.values()]) != BATCHES
+    rates = {name: throughput(r.gap, by_sample) for name, r in backends.items()}
+    ranked = sorted(rates, key=lambda name: -rates[name].get("real", Estimate(0.0)).value)
+    return {name: rates[name] for name in ranked}
+
+
+def _difference(pair: Difference) -> str:
+    one, other, ratio = pair
+    if ratio.low is None:
+        return f"{one} was {ratio:times} as fast as {other}, too few measurements for a 95% CI"
+    if ratio.low > 1:
+        return f"{one} is {ratio:times} as fast as {other}"
+    return f"No difference is shown between {one} and {other}: {ratio:times}"
+
+
+def _how_sure_of_backends(report: Report) -> Section:
+    """How the backends were measured, and what makes that mean less."""
+    backends, unequal = report.backends, report.unequal
+    runs = {name: r.run for name, r in backends.items()}
+    about = f"{counted(len(backends) + len(report.failed), 'backend')} under one training step"
+    if len(runs) > 1:
+        about += ", in turns" if took_turns(list(runs.values())) else ", in separate runs"
+    work = [f"The backends do not do equal work: {'; '.join(unequal)}."] if unequal else []
+    own = {name: (*r.cautions, *r.run.notes) for name, r in backends.items()}
+    missing = {
+        name: (*([] if r.verdict.rule == "concluded" else [r.verdict.headline]), *r.not_measured)
+        for name, r in backends.items()
+    }
+    return section(
+        "how sure",
+        Text(f"{about}."),
+        *texts((*work, *about_backends(runs), *_by_name(own)), "caution"),
+        *texts(_by_name(missing), "note"),
+        priority=5,
+    )
+
+
+def _by_name(said: Mapping[str, Iterable[str]]) -> list[str]:
+    """Each sentence once, behind the names of all that it is about."""
+    names: dict[str, list[str]] = {}
+    for name, sentences in said.items():
+        for sentence in dict.fromkeys(sentences):
+            names.setdefault(sentence, []).append(name)
+    return [f"{', '.join(about)}: {sentence}" for sentence, about in names.items()]
+
+
+def memory_bytes(run: Run) -> float | None:
+    """The most that the training process was seen to take, and its workers; None if not read.
+
+    What they share counts once.
+    """
+    most = list[float]()
+    for subject in ("process", "workers"):
+        if len(read := host_values(run, subject, "pss_bytes")):
+            most.append(float(read.max()))
+    return sum(most) if most else None
+
+
+def _of_job(job: Job, r: Result, of_run: Sequence[Section]) -> list[Section]:
+    """The ranks of a job, of whose run `r` tells: who keeps the others waiting comes first."""
+    top, *rest = of_run
+    if r.gap.ideal is None:
+        top = Section(job.headline, priority=1)
+    measured = f"{counted(job.steps, 'batch', 'batches')} measured on all {len(job.ranks):,} ranks"
+    if "real" in r.throughput:
+        measured += f", together {Number(r.throughput['real'], f'{r.unit}/s')}"
+    measured += ". At each step the job waits as long as the rank that waits longest."
+    short = section(
+        "ranks",
+        *texts([measured, f"Stragglers: {job.stragglers.says}."]),
+        *texts(job.cautions, "caution"),
+        priority=2,
+    )
+    ranked = sorted(job.ranks, key=lambda rank: (-(rank.cost_ns or 0.0), -(rank.wait_ns or 0.0)))
+    shown = ranked[:MOST_RANKS]
+    rows = rows_of(
+        shown,
+        rank=str,
+        host=lambda host: host or "not known",
+        wait_ns=Duration,
+        wait_share=Share,
+        waited_for_ns=Duration,
+        last_share=Share,
+        cost_ns=Duration,
+    )
+    own = [
+        (f"rank {rank.rank}", "waiting", Estimate(rank.wait_ns))
+        for rank in shown
+        if rank.wait_ns is not None
+    ]
+    says = "The mean wait of each rank for its batches, those that cost the job most first"
+    means = (
+        "For others: how long its step waits for ranks that waited longer. Last: the share of the "
+        "batches that some rank waits for in which it waits longest. Costs: what the job would "
+        "save if this rank alone waited no longer than the others."
+    )
+    each_rank = section(
+        "each rank",
+        Table(("rank", "host", "own wait", "of the time", "for others", "last", "costs"), rows),
+        Text(means, "note"),
+        Text(
+            f"The findings, and the inside of the loader, are those of rank {job.shown}, for which "
+            "the others wait most.",
+            "note",
+        ),
+        beside_each_other("Ranks", says, own, "duration"),
+    )
+    return [top, short, *rest, each_rank]

@@ -24,13 +24,12 @@ from loadeval.report.blocks import (
     Facts,
     Findings,
     FindingText,
-    Number,
     Section,
     Table,
     Text,
 )
 from loadeval.report.palette import DARK
-from loadeval.words import duration, printable, whole_share, worded
+from loadeval.words import duration, printable, whole_share
 
 WIDTH = 80
 """Columns of a file's lines, and of a terminal's where it does not say."""
@@ -201,7 +200,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Cell]], width: int) -> l
 
     Columns for which there is still no room follow below, beside the first one again.
     """
-    cells = [[_in_words(cell) for cell in row] for row in ((head, *rows) if head else rows)]
+    cells = [[printable(cell) for cell in row] for row in ((head, *rows) if head else rows)]
     if not cells:
         return []
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
@@ -238,10 +237,6 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Cell]], width: int) -> l
     return found
 
 
-def _in_words(cell: Cell) -> str:
-    return printable(worded(cell.value, cell.unit) if isinstance(cell, Number) else cell)
-
-
 def _wrapped_cell(text: str, room: int) -> list[str]:
     if cell_len(text) <= room:
         return [text]
@@ -252,7 +247,7 @@ def _wrapped_cell(text: str, room: int) -> list[str]:
 def _bars(block: Bars, width: int) -> list[Line]:
     """Each bar with its total, and below them what the parts of the first one are."""
     (_, first), *_ = block.rows
-    look = {name: (BLOCKS[at], DARK[name.replace(" ", "_")]) for at, name in enumerate(first)}
+    look = {name: (BLOCKS[at], DARK[name]) for at, name in enumerate(first)}
     totals = [sum(parts.values()) for _, parts in block.rows]
     longest, label_width = max(totals) or 1.0, max(len(label) for label, _ in block.rows)
     # A part that is there takes a column, however short it is.
@@ -276,9 +271,8 @@ def _bars(block: Bars, width: int) -> list[Line]:
 
 
 def _finding(at: int, finding: FindingText, width: int) -> list[Line]:
-    cost = _in_words(finding.cost)
-    costs = f": costs {cost} of the time" if cost else ""
-    evidence = "; ".join(f"{label} {_in_words(cell)}" for label, cell in finding.facts)
+    costs = f": costs {finding.cost} of the time" if finding.cost else ""
+    evidence = "; ".join(f"{label} {cell}" for label, cell in finding.facts)
     below = [
         finding.says,
         *(f"To do: {action}" for action in finding.do),

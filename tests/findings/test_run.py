@@ -69,6 +69,7 @@ def test_a_pipeline_that_waits_for_a_stage_not_for_pythons_lock() -> None:
     run = replace(run, operators=(decode,), readings={("threads", "python lock"): lock})
     found = {each.rule for each in diagnose(run).findings}
     assert {"Python lock", "slow operator"} <= found
+    assert told("Python lock", run)[0].startswith("Threads that load batches hold Python's lock")
 
 
 def test_threads_of_workers_that_wait_for_a_cpu() -> None:
@@ -393,8 +394,8 @@ def test_drift() -> None:
     slower = [10] * 100 + [13 + n % 3 for n in range(100)]
     assert told("drift", logged([0] * 200, slower)) == (
         (
-            "The second half of the run was 33.1% slower than the first: figures of the whole run "
-            "average the two."
+            "An iteration took 10.0 ms in the first half of the run, and 14.0 ms in the second: "
+            "figures of the whole run average the two."
         ),
         "look for what began meanwhile",
     )
@@ -415,14 +416,14 @@ def test_slow_validation() -> None:
     training = logged([1] * 200)
     slow = logged([10] * 60, 1, workers=0, prefetch_depth=0, made_at="train.py:20")
     assert told("slow validation", training, validation=slow) == (
-        "Of this run 21.0% is waiting for batches of validation.",
+        "21.0% of this run is waiting for batches of validation.",
         "num_workers 0 -> 2 for validation",
     )
     assert told("slow validation", training, validation=logged([0.1] * 60, 1)) == ()
     seen = (CodeSamples(0, {"data.py:31 Photos.read": 9}, {}),)
     with_workers = looked_into(stage_rows(30, 100, step_ms=1), code=seen)
     assert told("slow validation", training, validation=with_workers) == (
-        "Of this run 37.9% is waiting for batches of validation.",
+        "37.9% of this run is waiting for batches of validation.",
         "make Photos.read twice as fast: 100.0% of loading, for validation",
     )
     anew = [steps("real", [100, 0, 0, 0], 1, epoch=epoch) for epoch in range(20)]

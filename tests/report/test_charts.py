@@ -111,7 +111,8 @@ def test_few_waits_many_times_as_long_ask_for_a_logarithmic_axis() -> None:
     table = chart.tables["batches"]
 
     def labels(wait_ns: Any) -> list[str]:
-        return texts(drawn(Chart("waits", "", "", {"batches": table.replace(wait_ns=wait_ns)})))
+        tables = {"batches": table.replace(wait_ns=wait_ns)}
+        return texts(drawn(Chart("waits", "", "", tables, "duration")))
 
     alike = np.full(len(table), 20_000_000)
     assert {"0", "5 ms", "10 ms", "15 ms", "20 ms"} <= set(labels(alike))

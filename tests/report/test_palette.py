@@ -8,7 +8,6 @@ from loadeval.report.palette import DARK, LIGHT, SERIES, series
 
 TEXT = ("ink", "faint", "link")
 DECORATION = {"paper", "raised", "rule"}  # carries no meaning
-STAGES = ("indices", "fetch", "collate", "pickle", "receive", "pin", "not_attributed")
 LINEAR_UNDER = 0.04045
 FOR_TEXT, FOR_GRAPHICS = 4.5, 3.0
 

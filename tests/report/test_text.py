@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from rich.cells import cell_len
 
+from loadeval.estimate.stats import Estimate
 from loadeval.report import text
 from loadeval.report.blocks import Bars, Facts, Number, Section, Table, Text
 from tests.report import sample
@@ -90,6 +91,23 @@ def test_a_number_stays_with_its_unit_and_its_interval() -> None:
         assert " ".join(rows) == sentence
         assert sum("[2.22x, 2.33x]" in row for row in rows) == 1
         assert sum("21.3 ms" in row for row in rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("amount", "unit", "says"),
+    [
+        (None, "times", "not measured"),
+        (float("nan"), "duration", "not measured"),
+        (727.0, "images/s", "727 images/s"),
+        (41.0, "%", "41.0%"),
+        (Estimate(1.661, 1.64, 1.68), "times", "1.66x [1.64x, 1.68x]"),
+        (Estimate(727.0, 701.0, 753.0), "images/s", "727 images/s [701, 753]"),
+    ],
+)
+def test_an_estimate_has_its_unit_and_its_interval(
+    amount: float | Estimate | None, unit: str, says: str
+) -> None:
+    assert str(Number(amount, unit)) == says
 
 
 def test_wide_characters_keep_columns_straight() -> None:

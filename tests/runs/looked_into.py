@@ -46,10 +46,10 @@ def looked_into(
     `real` is the step beside loading, where that is slower. `blocked` and `run_queue` are shares of
     fetching and collating, `others` the CPU time of other threads beside that of its own;
     `transforms` are shares of fetching, with a call for each of four samples, and `sizes` how many
-    numbers go in and come out. `given` are `index`, `collate`, `pickle`, `receive`, `slowest`, or
-    columns of StageTimes.
+    numbers go in and come out. `given` are `index`, `collate`, `pickle`, `receive`, `pin`,
+    `slowest`, or columns of StageTimes.
     """
-    stages = ("index", "collate", "pickle", "receive")
+    stages = ("index", "collate", "pickle", "receive", "pin")
     taken: dict[str, Any] = {f"{name}_ms": given.pop(name) for name in stages if name in given}
     work_ns = np.full(COUNT, (np.asarray(fetch) + np.asarray(taken.get("collate_ms", 0))) * MS)
     cpu_ns = (1 - blocked - run_queue) * work_ns
