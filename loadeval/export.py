@@ -46,13 +46,13 @@ def export_run(run: Run, form: str, path: Path) -> list[Path]:
     tables: dict[Path, Iterable[Sequence[object]]] = {path: ()}
     if form == "csv":
         steps = run.steps.replace(arm=np.array(ARMS)[run.steps.arm])
-        readings = path.with_name(f"{path.stem}-readings{path.suffix}")
+        readings = path.parent / f"{path.stem}-readings{path.suffix}"
         tables = {
             path: _rows(steps, BATCHES),
             readings: itertools.chain([READINGS], _readings(run)),
         }
         if len(run.stages):
-            stages = path.with_name(f"{path.stem}-stages{path.suffix}")
+            stages = path.parent / f"{path.stem}-stages{path.suffix}"
             tables[stages] = _rows(run.stages, STAGES)
     try:
         for each, rows in tables.items():

@@ -199,6 +199,7 @@ def test_a_place_that_cannot_be_written(log: Path, tmp_path: Path) -> None:
     code, out, err = run(log, "-f", "csv", "-o", tmp_path / "none" / "it")
     assert (code, out) == (1, "")
     assert err.startswith(f"Error: cannot write {tmp_path / 'none' / 'it'}: No such file")
+    assert run(log, "-f", "csv", "-o", ".")[2].startswith("Error: cannot write .: File exists")
     assert files_in(tmp_path).keys() == {"run.jsonl"}
 
 
