@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -217,6 +218,17 @@ def test_a_run_has_it_for_each_batch(
     steps = (evaluator.recorded() if path is None else read_run(path)).steps
     assert steps.gpu_idle_ns.tolist() == [50, 30, 0, 50, 30, 0, 0, 0]
     assert steps.wait_ns.tolist() == [50, 130, 70, 50, 130, 50, 130, 70]
+
+
+@pytest.mark.usefixtures("device")
+def test_replayed_epochs_leave_nothing_in_memory(clock: FakeClock) -> None:
+    """No device waits for their batches, so that nothing is timed."""
+    evaluator = evaluator_of([50, 130], clock, mode="replay")
+    for _ in range(3):
+        list(evaluator)
+    gc.collect()
+    assert not any(isinstance(each, GpuIdleTimer) for each in gc.get_objects())
+    evaluator.close()
 
 
 def test_without_a_device_in_use_it_is_not_known(clock: FakeClock) -> None:
