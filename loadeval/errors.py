@@ -138,6 +138,6 @@ def is_of_a_signal(error: Exception) -> bool:
         getattr(function, "__code__", None)
         for handler in handlers
         if callable(handler)
-        for function in (handler, type(handler).__call__)
+        for function in (handler, type(handler).__call__, getattr(handler, "func", None))
     } - {None}
     return any(frame.f_code in codes for frame in frames)

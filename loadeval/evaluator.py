@@ -24,7 +24,7 @@ from loadeval.core.annotate import annotation_for
 from loadeval.core.batch import REGIONS
 from loadeval.core.counting import Counter
 from loadeval.core.loop import EpochPlan, RealEpoch, Serving, served
-from loadeval.core.recorder import OpenEpoch, Recorder
+from loadeval.core.recorder import Recorder
 from loadeval.core.replay import BatchCache, ReplayEpoch, fill
 from loadeval.core.schedule import Schedule
 from loadeval.core.threads import pause_at_exit
@@ -201,17 +201,13 @@ class Measurement:
 
     def _replayed(self, cache: BatchCache, batches: float, owner: object) -> Iterator[Any]:
         """So many batches of `cache`, measured while the run goes on."""
-
-        def begin() -> OpenEpoch:
-            epoch = self.recorder.begin_epoch()
-            epoch.gpu_idle = None  # a device waits for none of them
-            return epoch
-
         with self.guard:
             if not self.recorder.closed:
-                plan = ReplayEpoch(cache, batches, self.recorder.note)
+                recorder = self.recorder
+                plan = ReplayEpoch(cache, batches, recorder.note)
                 given = self.settings.clock, owner, self.guard, self._annotation
-                return served(Serving(plan, begin, plan.counter_for, *given), iter(()))
+                serving = Serving(plan, recorder.begin_epoch, plan.counter_for, *given)
+                return served(serving, iter(()))
         return cache.unmeasured(batches)
 
     def end_soon(self) -> None:

@@ -168,11 +168,8 @@ class Structure:
         counted = (samples, UNKNOWN) if self._bytes_vary else exact
         self._counted = self._known[mark] = before if before == counted else counted
         counted = exact if self._bytes_vary else self._counted
-        padding = None
-        if self._tells_padding:
-            with suppress(Exception):  # each kind of array fails in its own way
-                padding = padding_of(batch)
-            self._tells_padding = padding is not None
+        padding = padding_of(batch) if self._tells_padding else None
+        self._tells_padding = padding is not None
         return counted if padding is None else (*counted, *padding)
 
 
@@ -252,11 +249,16 @@ class Padding(NamedTuple):
 
 def padding_of(batch: Any) -> Padding | None:
     """The padding of a batch of sequences; None where nothing tells it."""
-    named = islice(named_leaves(batch), MOST_LEAVES)
-    leaves = [(name if isinstance(name, str) else "", leaf) for name, leaf in named]
-    masks = (_by_mask(name, leaf) for name, leaf in leaves)
-    lengths = (_by_lengths(leaf, leaves) for name, leaf in leaves if name.endswith(LENGTHS))
-    return next((padding for padding in chain(masks, lengths) if padding is not None), None)
+    try:
+        named = islice(named_leaves(batch), MOST_LEAVES)
+        leaves = [(name if isinstance(name, str) else "", leaf) for name, leaf in named]
+        masks = (_by_mask(name, leaf) for name, leaf in leaves)
+        lengths = (_by_lengths(leaf, leaves) for name, leaf in leaves if name.endswith(LENGTHS))
+        return next((padding for padding in chain(masks, lengths) if padding is not None), None)
+    except Exception as error:  # each kind of array fails in its own way
+        if is_of_a_signal(error):
+            raise
+        return None
 
 
 def _numbers_of(leaf: Any) -> Numbers:

@@ -200,18 +200,22 @@ class Recorder:
         self._leaves_loader = True
         self.drain()
 
-    def begin_epoch(self, known: Callable[[int], object] = lambda _: None) -> OpenEpoch:
-        """Open the next epoch; `known` is called with its number."""
+    def begin_epoch(self, known: Callable[[int], object] | None = None) -> OpenEpoch:
+        """Open the next epoch; `known` is called with its number.
+
+        It is None where kept batches are replayed: a device waits for none of them.
+        """
         number = next(self._numbers)
         if self.closed:  # the iterator is older than that
             return OpenEpoch(self, number)
-        event, gpu_idle = timing_events(), None
+        event, gpu_idle = None if known is None else timing_events(), None
         if event is not None:
             gpu_idle = GpuIdleTimer(number, event, self._spare_cuda_events)
             self._gpu_idle_timers.append(gpu_idle)
         epoch = OpenEpoch(self, number, gpu_idle)
         self._open_epochs.append(epoch)
-        known(number)
+        if known is not None:
+            known(number)
         return epoch
 
     def started(self) -> None:

@@ -124,16 +124,14 @@ class BackgroundThreads:
         going_on.acquire()
 
         def repeat() -> None:
-            if not at_end:
-                guarded()
-            while not going_on.acquire(timeout=interval_s):
-                guarded()
-            if at_end:
-                guarded()
-
-        def guarded() -> None:
-            with self._guard:
-                work()
+            is_stopped = False
+            while not is_stopped:
+                if at_end:
+                    is_stopped = going_on.acquire(timeout=interval_s)
+                with self._guard:
+                    work()
+                if not at_end:
+                    is_stopped = going_on.acquire(timeout=interval_s)
 
         thread = OwnThread(name, repeat)
         if thread.begins():

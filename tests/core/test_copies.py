@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -255,10 +256,10 @@ class Alarmed:
 
 @pytest.mark.parametrize("look", [clone, copies.survey])
 def test_what_a_signals_handler_raises_reaches_the_program(look: Callable[[Any], Any]) -> None:
-    def handler(*_: object) -> None:
-        raise TimeoutError
+    def handler(error: type[Exception], *_: object) -> None:
+        raise error
 
-    before = signal.signal(signal.SIGUSR1, handler)
+    before = signal.signal(signal.SIGUSR1, partial(handler, TimeoutError))
     try:
         with pytest.raises(TimeoutError):
             look([Alarmed()])

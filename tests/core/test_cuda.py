@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -77,13 +78,10 @@ class Event:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.time_ns: int | None = None
-        self.waited_for = 0
-        self.stream: Any = None
         self.asked: list[tuple[int, int]] = []
 
-    def record(self, stream: Any = None) -> None:
+    def record(self, _stream: Any = None) -> None:
         self.device.check()
-        self.stream = stream
         self.time_ns = max(self.device.free_at_ns, self.device.clock())
 
     def query(self) -> bool:
@@ -95,7 +93,6 @@ class Event:
         assert self.time_ns is not None
         self.device.check()
         self.asked.append((self.device.current, self.device.mode))
-        self.waited_for += 1
         self.device.clock.now_ns = max(self.device.clock.now_ns, self.time_ns)
 
     def elapsed_time(self, other: Event) -> float:
@@ -132,9 +129,9 @@ def device(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Device:
     return device
 
 
-def timer_on(device: Device, epoch: int = 0) -> GpuIdleTimer:
+def timer_on(device: Device) -> GpuIdleTimer:
     """Watches one epoch."""
-    return GpuIdleTimer(epoch, lambda: device.event(enable_timing=True), deque())
+    return GpuIdleTimer(0, lambda: device.event(enable_timing=True), deque())
 
 
 def batches(waits_ns: list[int], clock: FakeClock) -> Iterator[Any]:
@@ -219,12 +216,24 @@ def test_a_run_has_it_for_each_batch(
     assert steps.wait_ns.tolist() == [50, 130, 70, 50, 130, 50, 130, 70]
 
 
+@pytest.mark.usefixtures("device")
+def test_replayed_epochs_leave_nothing_in_memory(clock: FakeClock) -> None:
+    """No device waits for their batches, so that nothing is timed."""
+    evaluator = evaluator_of([50, 130], clock, mode="replay")
+    for _ in range(3):
+        list(evaluator)
+    gc.collect()
+    assert not any(isinstance(each, GpuIdleTimer) for each in gc.get_objects())
+    evaluator.close()
+
+
 def test_without_a_device_in_use_it_is_not_known(clock: FakeClock) -> None:
     assert timing_events() is None
     IterableAdapter().fence()
     evaluator = evaluator_of([50, 130], clock)
     list(evaluator)
     assert evaluator.recorded().steps.gpu_idle_ns.tolist() == [UNKNOWN] * 2
+    assert read_of_copies(evaluator) == {}
 
 
 def test_the_devices_in_use_are_waited_for(device: Device) -> None:
@@ -433,9 +442,3 @@ def test_training_goes_on_where_a_copy_fails(
     assert list(evaluator) == [0, 1]
     assert read_of_copies(evaluator) == {}
     assert evaluator.recorded().steps.wait_ns.tolist() == [50, 130]
-
-
-def test_without_a_device_nothing_is_copied(clock: FakeClock) -> None:
-    evaluator = evaluator_of([50, 130], clock)
-    list(evaluator)
-    assert read_of_copies(evaluator) == {}

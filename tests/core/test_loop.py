@@ -129,9 +129,9 @@ class Stream(IterableDataset[int]):
 class Scripted:
     """Serves numbers, each 10 ns after it was asked for, and raises what is in their place."""
 
-    def __init__(self, *batches: Any, clock: FakeClock | None = None) -> None:
+    def __init__(self, *batches: Any) -> None:
         self.batches = batches
-        self.clock = clock or FakeClock()
+        self.clock = FakeClock()
 
     def __iter__(self) -> Iterator[Any]:
         return map(self._served, self.batches)

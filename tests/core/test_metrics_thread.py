@@ -15,37 +15,31 @@ from loadeval import LoaderEvaluator, read_run
 from loadeval.core.threads import BackgroundThreads, MetricsReader
 from loadeval.data.lines import Readings
 from loadeval.data.run import Run
-from loadeval.errors import UNGUARDED, ProbeError
+from loadeval.errors import UNGUARDED
 from loadeval.testing import FakeClock, ScriptedLoader
 
 ORIGIN_NS = 1_000
 
 
 class Script:
-    """A probe that reads what it is told; an exception is raised."""
+    """A probe that reads what it is told."""
 
     def __init__(self, *answers: Any, name: str = "script", every: int = 1) -> None:
         self.name = name
         self.every = every
         self.answers = list(answers)
         self.did: list[str] = []
-        self.fails_to_open: Exception | None = None
         self.was_read = threading.Event()
 
     def open(self) -> None:
         self.did.append("open")
-        if self.fails_to_open is not None:
-            raise self.fails_to_open
 
     def read(self) -> Mapping[str, Mapping[str, float | None] | str]:
         self.did.append("read")
         self.was_read.set()
         if not self.answers:
             return {"it": {"level_bytes": 1}}
-        answer: Any = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return cast("dict[str, dict[str, float | None] | str]", answer)
+        return cast("dict[str, dict[str, float | None] | str]", self.answers.pop(0))
 
     def close(self) -> None:
         self.did.append("close")
@@ -98,10 +92,9 @@ def test_one_subject_may_end_and_others_go_on() -> None:
 MILLISECOND = 1_000_000
 
 
-def counting(last: int = 1000) -> Script:
-    """A probe that reads 1, 2, 3 …; after `last` it ends."""
-    answers = [{"it": {"count_items": number}} for number in range(1, last + 1)]
-    return Script(*answers, ProbeError("it has counted enough"), name="counting")
+def counting() -> Script:
+    """A probe that reads 1, 2, 3 and so on."""
+    return Script(*({"it": {"count_items": 1 + n}} for n in range(1000)), name="counting")
 
 
 def evaluator_with(probe: Script, **options: Any) -> tuple[LoaderEvaluator, FakeClock]:

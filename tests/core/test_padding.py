@@ -94,9 +94,9 @@ def test_a_tensor_can_be_changed_as_before(changed: Callable[[torch.Tensor], obj
     changed(mask)
 
 
-def batch_of(length: int, rows: int = 4) -> dict[str, torch.Tensor]:
-    """Sequences of which the longest has so many tokens, and the others one."""
-    mask = torch.zeros(rows, length, dtype=torch.long)
+def batch_of(length: int) -> dict[str, torch.Tensor]:
+    """Four sequences, of which the longest has so many tokens, and the others one."""
+    mask = torch.zeros(4, length, dtype=torch.long)
     mask[:, 0], mask[0] = 1, 1
     return {"input_ids": mask * 7, "attention_mask": mask}
 
@@ -107,26 +107,15 @@ def looked_at(run: Run) -> dict[tuple[int, int], int]:
     return {(epoch, number): length for epoch, number, length in zip(*columns, strict=True)}
 
 
-def recorded(batches: Any, epochs: int = 1, **options: Any) -> Run:
-    evaluator = LoaderEvaluator(batches, **options)
-    for _ in range(epochs):
-        list(evaluator)
-    return evaluator.recorded()
-
-
 VARIED = [2 + number % 50 for number in range(400)]
-
-
-def test_padding_is_counted_exactly() -> None:
-    padding = recorded([batch_of(10)] * 3).padding
-    names = ("batch", "positions", "padded", "length", "longest")
-    assert [int(padding[name][0]) for name in names] == [0, 40, 27, 10, 10]
 
 
 @pytest.mark.parametrize("is_constant", [True, False])
 def test_few_batches_are_looked_at(is_constant: bool) -> None:
     lengths = [20] * 400 if is_constant else VARIED
-    numbers = [number for _, number in looked_at(recorded([batch_of(n) for n in lengths]))]
+    evaluator = LoaderEvaluator([batch_of(length) for length in lengths])
+    list(evaluator)
+    numbers = [number for _, number in looked_at(evaluator.recorded())]
     assert numbers[0] == 0
     assert FEWEST_PADDED <= len(numbers) <= len(set(lengths)) + 12
 

@@ -23,19 +23,14 @@ def log_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "loadeval-log"]
 
 
-def until(condition: object, seconds: float = 20) -> None:
-    """Wait for something that another thread or process does."""
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_a_log_is_brought_up_to_date_while_a_step_runs(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    for _ in LoaderEvaluator(range(3), log_file=path):
-        until(lambda: len(read_run(path).steps) == 1, seconds=20)
-        break
+    epoch = iter(LoaderEvaluator(range(3), log_file=path))
+    next(epoch)
+    deadline_s = time.monotonic() + 20
+    while len(read_run(path).steps) == 0:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
 
 
 def test_the_log_of_a_second_run_has_a_number(tmp_path: Path) -> None:

@@ -71,8 +71,8 @@ def served(pair: Pair) -> int:
     return sum(block.warmup + block.counted for block in pair.values())
 
 
-def begun(wait_ns: int, step_ns: int, length: int = MANY, seed: int = 0) -> Schedule:
-    schedule = Schedule(length=length, seed=seed)
+def begun(wait_ns: int, step_ns: int, length: int = MANY) -> Schedule:
+    schedule = Schedule(length=length)
     noted_head(schedule, wait_ns, step_ns)
     return schedule
 

@@ -32,9 +32,9 @@ class StagedLoader(SerialLoader):
     `said` has what was asked of its stages, of which the one named by `fails` raises.
     """
 
-    def __init__(self, batches: int = 6, said: list[str] | None = None, fails: str = "") -> None:
+    def __init__(self, batches: int, fails: str = "") -> None:
         super().__init__(range(batches), [20 * MS] * batches, FakeClock())
-        self.said = [] if said is None else said
+        self.said: list[str] = []
         self.fails = fails
         self.rows: list[int] = []
 
@@ -163,7 +163,7 @@ def test_what_is_found_is_in_the_run(tmp_path: Path, mode: str, logged: bool) ->
 def test_a_loader_is_looked_into_where_it_alternates_or_on_request(
     options: dict[str, Any], is_asked: bool
 ) -> None:
-    loader = StagedLoader()
+    loader = StagedLoader(6)
     evaluator = LoaderEvaluator(loader, clock=loader.clock, **options)
     assert train(evaluator, loader.clock, epochs=2)
     evaluator.close()

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from loadeval import LoaderEvaluator, read_run
+from loadeval.core import counting
 from tests.injected.reading import IN_EACH_MODE, read, read_on
 
 TRAINS = pytest.mark.parametrize("mode", ["log", "alternate"])
@@ -126,18 +127,22 @@ def test_a_programs_own_alarm_reaches_it(
     assert [outcome for outcome in served if type(outcome) is int] == list(range(LENGTH))
 
 
+@pytest.mark.parametrize(("counts", "place"), [("samples", 30), ("padding", 0)])
 @TRAINS
-def test_an_alarm_while_the_users_own_count_runs_reaches_the_program(
-    mode: str, alarm: Callable[[], None]
+def test_an_alarm_while_a_batch_is_counted_reaches_the_program(
+    mode: str, counts: str, place: int, alarm: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By the user's own count, or ours of its padding."""
     seen: list[int] = []
 
-    def samples(batch: int) -> int:
-        if batch == 30 and not seen:
+    def counted(batch: int) -> None:
+        if batch == place and not seen:
             seen.append(batch)
             alarm()
-        return 1
 
+    if counts == "padding":
+        monkeypatch.setattr(counting, "padding_of", counted)
+    samples: Any = counted if counts == "samples" else (lambda _: 1)
     served = read_on(iter(LoaderEvaluator(range(LENGTH), mode, samples=samples)))
     assert served.count(TimeIsUpError) == 1
     assert [outcome for outcome in served if type(outcome) is int] == list(range(LENGTH))
