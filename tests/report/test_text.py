@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from rich.cells import cell_len
+from rich.style import Style
 
 from loadeval.estimate.stats import Estimate
 from loadeval.report import text
@@ -43,6 +44,7 @@ def test_whole_outputs(
 def test_a_terminal_has_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLORTERM", "truecolor")
+    Style.parse.cache_clear()  # a style keeps the codes of the first terminal that it is printed on
     assert "\x1b[38;2;133;131;125m████" in printed([sample.BATCH])  # the step
     assert "\x1b[33mCaution" in printed([sample.SURE])
 
