@@ -327,7 +327,7 @@ def thrown_away(c: Context) -> Finding | None:
         because = "itertools.islice(raw, id, None, num_workers), of what is not decoded yet"
         each = f", as many as there are workers: each makes all, and keeps one in {workers}"
     return Finding(
-        f"For each sample that is served {times:.3g} are made{each}.",
+        f"For each sample that is served {float(f'{times:.3g}'):,g} are made{each}.",
         [Do(do, because, line.place if line else None, only_served(c))],
         sure=False,
     )

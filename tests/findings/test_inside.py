@@ -84,6 +84,11 @@ def test_nothing_is_to_be_opened_once_that_is_open(opened: int, rule: str) -> No
             "divide samples among the workers before they are made",
         ),
         (80, "For each sample that is served 20 are made.", "choose samples before they are made"),
+        (
+            6_000,
+            "For each sample that is served 1,500 are made.",
+            "choose samples before they are made",
+        ),
     ],
 )
 def test_samples_thrown_away(made: int, says: str, do: str) -> None:
