@@ -178,8 +178,8 @@ def worker_start(c: Context) -> Finding | None:
         return None
     (_, cost, start), method = found, c.loader.start_method
     do = live_on(c, "they then start once, not in each epoch")
-    took = duration(max(start.begun_ns, start.init_ns))
-    says = f"Each epoch starts {took} late: starting its workers by {method} takes that long."
+    took, how = duration(max(start.begun_ns, start.init_ns)), f" by {method}" if method else ""
+    says = f"Each epoch starts {took} late: starting its workers{how} takes that long."
     if start.init_ns > start.begun_ns:
         function = c.loader.worker_init or "worker_init_fn"
         says = f"Each epoch starts with {took} of {function}, the worker_init_fn, in every worker."

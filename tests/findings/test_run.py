@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from loadeval.data.columns import Columns
-from loadeval.data.lines import CodeSamples, EpochEnd, Event, OperatorTimes
+from loadeval.data.lines import CodeSamples, EpochEnd, Event, OperatorTimes, WorkerStart
 from loadeval.data.run import Run
 from loadeval.estimate.gap import gap
 from loadeval.findings.engine import diagnose
@@ -207,6 +207,15 @@ def test_first_batches_of_workers(loader: dict[str, Any], do: str) -> None:
         ),
         do,
     )
+
+
+def test_how_workers_start_is_said_where_it_is_known() -> None:
+    """The adapter of another loader may not tell it."""
+    run = epochs_of_slow_first_batches()
+    asked_ns = run.stages.where(batch=0).requested_ns.tolist()
+    starts = [WorkerStart(at, 0, ns, 0, ns + 200 * MS, 0) for at, ns in enumerate(asked_ns)]
+    says = "Each epoch starts 200 ms late: starting its workers takes that long."
+    assert told("worker start", replace(run, worker_starts=tuple(starts)))[0] == says
 
 
 def test_no_shuffle_buffer_is_made_smaller_where_a_sampler_shuffles() -> None:
