@@ -116,11 +116,11 @@ def outliers(c: Context) -> Finding | None:
     if waits.mean() < MOSTLY:
         because = "a checkpoint, a validation, Python's garbage collection, another program"
         do = Do("find what slows a few steps", because)
-    of_waits, of_steps = int(waits.sum()), int((~waits).sum())
+    counts = {"long wait": int(waits.sum()), "long step": int((~waits).sum())}
+    long = " and ".join(counted(count, what) for what, count in counts.items() if count)
     return Finding(
-        f"{len(rows):,} of {len(c.rows):,} batches took over twice the median: "
-        f"{counted(of_waits, 'long wait')} and {counted(of_steps, 'long step')}. That costs "
-        f"{share(cost)} of the training time.",
+        f"In {len(c.rows):,} batches {long} made an iteration take over twice the median. That "
+        f"costs {share(cost)} of the training time.",
         [do] if cost >= WORTH else [],
     )
 

@@ -398,6 +398,21 @@ def test_steps_that_grow_for_another_reason() -> None:
         assert told("growing step", run) == ()
 
 
+def test_long_waits_that_are_explained_are_no_outliers() -> None:
+    """Nor is it said that there were none."""
+    wait_ms, step_ms = np.ones(200), np.full(200, 10.0)
+    wait_ms[20::50], step_ms[[45, 145]] = 200, 60
+    run = logged(wait_ms, step_ms)
+    assert told("stalls", run)
+    assert told("outliers", run) == (
+        (
+            "In 199 batches 2 long steps made an iteration take over twice the median. That costs "
+            "3.2% of the training time."
+        ),
+        "find what slows a few steps",
+    )
+
+
 def test_drift() -> None:
     """One step is no trend."""
     slower = [10] * 100 + [13 + n % 3 for n in range(100)]
