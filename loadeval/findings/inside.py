@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
-from loadeval.data.columns import mean_known
+from loadeval.data.columns import Columns, mean_known
 from loadeval.estimate.memory import copies, last_read
 from loadeval.estimate.steady import length_of_epochs
 from loadeval.findings import (
@@ -289,9 +289,15 @@ def slow_fetch(c: Context) -> Finding | None:
     )
 
 
+def counted_of(c: Context) -> Columns:
+    """The batches of which it is known how many samples were made, and how many they have."""
+    stages = c.run.stages
+    return stages.take((stages.made > 0) & (stages.samples > 0))
+
+
 def thrown_of(c: Context) -> float:
     """The share of the samples made that no batch has; 0 where that was not counted."""
-    counted = c.run.stages.take(c.run.stages.made > 0)
+    counted = counted_of(c)
     served = float(counted.samples.sum() / counted.made.sum()) if len(counted) else 1.0
     return max(1 - served, 0.0)
 
@@ -314,7 +320,7 @@ def thrown_away(c: Context) -> Finding | None:
     no sample of it has.
     Excluded by a sampler: one sample may then be made of several, as by CutMix.
     """
-    counted = c.run.stages.take(c.run.stages.made > 0)
+    counted = counted_of(c)
     if not len(counted):
         raise Skip("which functions make the samples was not seen")
     thrown, workers, line = thrown_of(c), c.loader.workers or 0, c.stages.line

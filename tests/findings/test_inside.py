@@ -101,6 +101,7 @@ def test_samples_thrown_away(made: int, says: str, do: str) -> None:
     assert say("slow fetch", seen, made=4, **given)
     unseen = ("which functions make the samples was not seen",)
     assert say("samples thrown away", seen, **given) == unseen
+    assert say("samples thrown away", seen, made=made, samples=-1, **given) == unseen
     given["loader"] = {"sampler": "RandomSampler"}  # parts of all may be served, as by CutMix
     assert say("samples thrown away", seen, made=made, **given) == ()
 
