@@ -6,6 +6,7 @@ its line is printed with how to do it again, and ends this with exit status 1.
 
 import gzip
 import json
+import os
 import random
 import re
 import sys
@@ -14,9 +15,9 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from html.parser import HTMLParser
-from multiprocessing import Pool
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -286,12 +287,13 @@ def went_well(work: str, count: int, seed: int) -> bool:
     parts = [places[at : at + AT_ONCE] for at in range(0, count, AT_ONCE)]
     outcomes: Counter[str] = Counter()
     wrong: dict[str, str] = {}
-    most_mb = 0.0
-    with Pool(maxtasksperchild=1) as pool:
-        for became, failed, peak_mb in pool.imap(some, parts):
-            outcomes.update(became)
-            wrong.update(failed)
-            most_mb = max(most_mb, peak_mb)
+    most_mb, cpus = 0.0, os.cpu_count() or 1
+    for at in range(0, len(parts), cpus):
+        with ProcessPoolExecutor(cpus) as pool:  # a process that is killed ends it: no hang
+            for became, failed, peak_mb in pool.map(some, parts[at : at + cpus]):
+                outcomes.update(became)
+                wrong.update(failed)
+                most_mb = max(most_mb, peak_mb)
     print(f"{work}: {dict(outcomes)}; memory at most {most_mb:.0f} MB", flush=True)
     for where, how in wrong.items():
         print(f"\nwrong: {where}\n{how}")

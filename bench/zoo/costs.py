@@ -161,13 +161,24 @@ class Products:
 
     def __init__(self, ms: float, side: int = 64) -> None:
         self.matrix, self.product = torch.full((side, side), 1 / side), torch.empty(side, side)
-        self.rounds = 300 * 64**2 // side**2  # until their time is known
-        took_ms = least_ms(lambda: Products.__call__(self, None))
-        self.rounds = round(self.rounds * ms * slowness() / took_ms)
+        self.rounds = round(ms * slowness() * products_per_ms(side))
 
     def __call__(self, _batch: Any) -> None:
         for _ in range(self.rounds):
             torch.mm(self.matrix, self.matrix, out=self.product)
+
+
+@cache
+def products_per_ms(side: int) -> float:
+    """Timed once: twins have the same steps, also where other programs compute beside one."""
+    matrix, product = torch.full((side, side), 1 / side), torch.empty(side, side)
+    rounds = 300 * 64**2 // side**2
+
+    def multiply() -> None:
+        for _ in range(rounds):
+            torch.mm(matrix, matrix, out=product)
+
+    return rounds / least_ms(multiply)
 
 
 class Pause:

@@ -103,7 +103,9 @@ def is_of_command() -> bool:
     """Whether `loadeval run` measures this process, or will once it iterates a loader."""
     if state.session is not None:
         return state.session.of_command
-    return "loadeval_inject" in sys.modules and not state.is_off  # our sitecustomize imports it
+    # Our sitecustomize imports it, also where PYTHONPATH alone was passed on.
+    is_started = "loadeval_inject" in sys.modules and FOLDER in os.environ
+    return is_started and not state.is_off and os.getpid() == state.pid
 
 
 def end_session(session: Session) -> None:

@@ -257,8 +257,8 @@ class MachineLoad:
             if "steal" in times:
                 counters["stolen_s"] = times["steal"]
             # Each interface begins with what it received; a host of many containers has many.
-            interfaces = amounts_in((self._root / "proc/net/dev").read_bytes())
-            counters["received"] = sum(interfaces.values())
+            if interfaces := amounts_in((self._root / "proc/net/dev").read_bytes()):
+                counters["received"] = sum(interfaces.values())
         return counters | ({} if self._quota is None else counts(self._quota[1] / "cpu.stat"))
 
     def _read_limits(self) -> Quantities:

@@ -116,10 +116,27 @@ def test_a_process_of_loadeval_run_is_not_installed(
 ) -> None:
     """Nor before it iterates a loader, and is measured."""
     monkeypatch.setattr(hook, "state", hook.State())
+    monkeypatch.setenv("LOADEVAL_RUN", str(session.folder))
     monkeypatch.setitem(sys.modules, "loadeval_inject", loadeval_inject)
     hook.state.session = session if has_read else None
     with pytest.raises(UsageError, match="measured already, by `loadeval run`"):
         install()
+
+
+@pytest.mark.parametrize("is_forked", [True, False])
+def test_what_loadeval_run_does_not_measure_may_install(
+    is_forked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A forked child, and what a program starts with PYTHONPATH but not our other variables."""
+    monkeypatch.setattr(hook, "state", hook.State())
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.setitem(sys.modules, "loadeval_inject", loadeval_inject)
+    if is_forked:
+        monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
+        hook.state.pid += 1
+    with install(output=tmp_path / "logs") as installed:
+        assert len(list(loader())) == 2
+        assert installed.recorded().batches == 2
 
 
 def test_worker_threads_do_not_make_a_training_process_a_worker(
