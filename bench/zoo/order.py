@@ -124,7 +124,7 @@ class ShuffleBuffer(Stream):
 
     def __iter__(self) -> Iterator[Any]:
         draw, buffer = np.random.default_rng(0), list[Any]()
-        for index in range(1000):
+        for index in of_this_worker(2000):
             burn(0.25)
             buffer.append(index)
             if len(buffer) > self.size:
