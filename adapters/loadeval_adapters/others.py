@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from loadeval import IterableAdapter, LoaderInfo, LoaderStages, Watch, adapter_for
 from loadeval.errors import warn
 
@@ -113,7 +115,8 @@ class RayDataAdapter(OtherAdapter):
     def keep(self, batch: Any) -> Any:
         """As of any loader; of a table by pickling, for a copy of it has the same Arrow memory."""
         if hasattr(batch, "columns"):
-            return pickle.loads(pickle.dumps(batch))  # noqa: S301 - a pickle of ours
+            rows = batch.take(np.arange(len(batch)))  # with a slice the whole table is pickled
+            return pickle.loads(pickle.dumps(rows))  # noqa: S301 - a pickle of ours
         return super().keep(batch)
 
     def nbytes(self, batch: Any) -> int | None:

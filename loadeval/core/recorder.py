@@ -505,7 +505,7 @@ class StageRecorder:
                 known = self._stages.begin(loader)
 
         def tell(epoch: int) -> None:
-            if self._is_open:
+            if known is not None and self._is_open:  # the stages of others may return nothing
                 with self._guard:
                     known(epoch)
 

@@ -229,7 +229,7 @@ def fill(
     Raises CacheError if they take more than `max_bytes`, cannot be copied, or if there are none.
     """
     epoch = adapter.epoch(loader)
-    kept: list[KeptBatch] = []
+    kept: list[tuple[Any, Count]] = []
     interned: dict[Count, Count] = {}  # the hot loop compares by identity
     total = 0
     try:
@@ -252,7 +252,7 @@ def fill(
                     f"batch {number} of {batches} could not be copied for replay: {error}; if "
                     "memory is short, keep fewer with num_cached_batches="
                 ) from error
-            kept.append(KeptBatch(tree, interned.setdefault(counted, counted)))
+            kept.append((tree, interned.setdefault(counted, counted)))
             del batch  # its memory is the loader's, which is about to be released
     finally:
         adapter.release(loader, epoch)
@@ -261,7 +261,8 @@ def fill(
             "the loader gave no batch to keep for replay; if it is an iterator that was read "
             "before, pass a new one, or a callable that returns one"
         )
-    return BatchCache(kept)
+    # Last: what could not be copied the loader may have changed until now.
+    return BatchCache([KeptBatch(*each) for each in kept])
 
 
 def _check_can_be_repeated(batch: Any) -> None:

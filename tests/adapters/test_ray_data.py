@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import ray
 import ray.data
@@ -100,3 +101,11 @@ def test_an_arrow_table_tells_its_bytes(dataset: Any) -> None:
     assert nbytes("numpy") == 8 * (6 * 4 + 8)
     assert (nbytes("pyarrow") or 0) >= 8 * (6 * 4 + 8)
     assert nbytes("pandas") is None
+
+
+def test_of_an_arrow_table_its_rows_alone_are_kept() -> None:
+    """A batch is a slice of a block, which may have 128 MB."""
+    batch = pa.table({"x": range(100_000)}).slice(10, 8)
+    kept = adapter_of("ray.data")().keep(batch)
+    assert kept.equals(batch)
+    assert kept.get_total_buffer_size() == batch.nbytes == 64

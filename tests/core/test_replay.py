@@ -84,6 +84,29 @@ def test_a_batch_that_cannot_be_copied_is_an_error() -> None:
         replay([{"x": 1}, Large()])
 
 
+def test_a_buffer_that_the_loader_writes_again_is_no_change_by_the_step() -> None:
+    """It cannot be copied, which is said; nothing else is."""
+
+    class Buffer:
+        __slots__ = ("_version",)
+
+        def __init__(self) -> None:
+            self._version = 0  # as a tensor counts its changes
+
+        def __deepcopy__(self, memo: Any) -> Buffer:
+            raise TypeError("it is in use")
+
+    def reused() -> Iterator[list[Buffer]]:
+        for _ in range(3):
+            buffer._version += 1
+            yield [buffer]
+
+    buffer = Buffer()
+    with pytest.warns(LoadevalWarning) as said:
+        assert list(replay(reused())) == [[buffer]] * 3
+    assert ["cannot be copied" in str(each.message) for each in said] == [True]
+
+
 def test_the_loaders_exception_while_filling_passes_through() -> None:
 
     def broken() -> Iterator[int]:

@@ -199,6 +199,16 @@ def test_what_raises_ends_looking_into_the_loader(tmp_path: Path, fails: str, mo
     assert loader.said.count("close") == (fails != "stages")
 
 
+def test_stages_that_need_no_number_of_an_epoch_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fetches, "begin", lambda self, _: self.do("begin"))  # it returns nothing
+    loader = StagedLoader(6)
+    evaluator = LoaderEvaluator(loader, stages=True, clock=loader.clock)
+    train(evaluator, loader.clock, epochs=2)
+    evaluator.close()
+    assert missing(evaluator.recorded()) == ["no transforms"]
+    assert asked(loader) == ["stages", "begin", "begin", "close"]
+
+
 @pytest.mark.parametrize("stages", [True, False])
 def test_each_backend_is_looked_into(tmp_path: Path, stages: bool) -> None:
     """It is in every epoch of every round, by the numbers that the batches have in its log."""
