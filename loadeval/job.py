@@ -350,10 +350,16 @@ def _cautions(
             f"Ranks that ended early are left out: {_ranges(early)}, after "
             f"{max(early.values()):,} batches at most."
         )
+    batches = [run.batches for run in ranks]
+    if min(batches) < max(batches):
+        yield (
+            f"Ranks have {min(batches):,} to {max(batches):,} batches: those that all have are "
+            "compared."
+        )
     if not is_same.all():
         yield (
             f"For {(~is_same).sum():,} batches the ranks were in different arms: these are left "
-            "out. Pass the same seed, pairs and batches on all ranks."
+            "out. Pass the same seed, pairs and batches on all ranks, with as many in each epoch."
         )
     if max(took_ns) > FURTHEST_APART * min(took_ns):
         yield (

@@ -142,7 +142,7 @@ def test_all_tasks_of_srun_are_measured(cluster: Cluster) -> None:
     done = cluster.run(command("loadeval run --mode alternate --output logs -- srun"))
     assert done.returncode == 0, done.stderr
     assert logs_in(cluster.folder / "logs") == BOTH
-    assert "2 ranks; " in done.stderr
+    assert "on all 2 ranks" in done.stderr
 
 
 def test_nodes_that_share_nothing(cluster: Cluster) -> None:
@@ -154,7 +154,7 @@ def test_nodes_that_share_nothing(cluster: Cluster) -> None:
     for beginning in ("aws s3 cp --recursive s3:", "loadeval compare job"):
         done = cluster.run(command(beginning))
         assert done.returncode == 0, done.stderr
-    assert "2 ranks; " in done.stdout
+    assert "on all 2 ranks" in done.stdout
 
 
 def test_pods_are_measured_and_told_as_one_job(cluster: Cluster) -> None:
