@@ -53,7 +53,7 @@ test-lowest: .venv-lowest/.done  ## the quick tests of the core, with the lowest
 test-newest:  ## the same with the newest versions of all but torch, whatever constraints.txt says
 	[ -e .venv-newest ] || { $(PYTHON) -m venv .venv-newest && echo "*" > .venv-newest/.gitignore; }
 	.venv-newest/bin/pip install --quiet --disable-pip-version-check --upgrade \
-		--upgrade-strategy eager $(TEST_PACKAGES) pillow "$(NOT_NEWEST)" --editable ".[report]"
+		--upgrade-strategy eager $(TEST_PACKAGES) pillow "$(NOT_NEWEST)" --editable ".[attach,report]"
 	.venv-newest/bin/pip check
 	$(call test-core,.venv-newest) $(INSIDE_TORCH)
 
@@ -172,7 +172,7 @@ clean:
 define new-environment
 	$(1) -m venv $(2)
 	echo "*" > $(2)/.gitignore
-	$(2)/bin/pip install --quiet --disable-pip-version-check $(3) $(TEST_PACKAGES) --editable ".[report]"
+	$(2)/bin/pip install --quiet --disable-pip-version-check $(3) $(TEST_PACKAGES) --editable ".[attach,report]"
 endef
 
 .venv/.demo: .venv/bin/pip pyproject.toml constraints.txt

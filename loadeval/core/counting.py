@@ -267,8 +267,10 @@ def _numbers_of(leaf: Any) -> Numbers:
     is_tensor = (kind.__module__, kind.__name__) == ("torch", "Tensor")
     if not (leaf.is_cpu if is_tensor else kind is np.ndarray) or leaf.nbytes > MOST_BYTES:
         return np.zeros(0)
-    # Not by numpy(), after which a tensor can no longer be resized.
-    return np.from_dlpack(leaf) if is_tensor else leaf
+    if not is_tensor:
+        return leaf
+    # Not by numpy(), after which a tensor can no longer be resized; torch 2.1 gives no bool so.
+    return np.from_dlpack(leaf.byte() if str(leaf.dtype) == "torch.bool" else leaf)
 
 
 def _by_mask(name: str, leaf: Any) -> Padding | None:

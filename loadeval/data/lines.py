@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Meta
 
 from loadeval.errors import RunLogError
+from loadeval.words import shortened
 
 Mode = Literal["log", "replay", "alternate"]
 Arm = Literal["real", "ideal"]
@@ -501,11 +502,12 @@ def decode(text: bytes | msgspec.Raw) -> Line:
     try:
         line = _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RunLogError(f"is no line of a run log ({error})") from None
+        said = shortened(str(error), 200)
+        raise RunLogError(f"is no line of a run log ({said})") from None
     if isinstance(line, Header) and (line.format, line.version) != (FORMAT, VERSION):
         raise RunLogError(
-            f"has format {line.format!r} version {line.version}, where {FORMAT!r} version "
-            f"{VERSION} was expected"
+            f"has format {shortened(line.format, 50)!r} version {line.version}, where {FORMAT!r} "
+            f"version {VERSION} was expected"
         )
     return line
 

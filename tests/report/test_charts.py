@@ -67,8 +67,8 @@ def test_nothing_is_cut_off(name: str) -> None:
         if "rotate(-90" in one.get("transform", ""):
             continue
         style = one.get("style", "")
-        size = float(re.findall(r"font-size: ([\d.]+)px", style)[0])
-        bold = bool(re.search(r"font-weight: (700|bold)", style))
+        size = float(re.findall(r"font[^;]* ([\d.]+)px", style)[0])
+        bold = bool(re.search(r"font[^;]* (700|bold)", style))
         width = width_of(one.text or "", size, bold=bold)
         anchor = re.findall(r"text-anchor: (\w+)", style) or ["start"]
         left = float(one.get("x", 0)) - {"start": 0, "middle": width / 2, "end": width}[anchor[0]]
