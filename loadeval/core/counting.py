@@ -262,15 +262,15 @@ def padding_of(batch: Any) -> Padding | None:
 
 
 def _numbers_of(leaf: Any) -> Numbers:
-    """The same memory as an array of NumPy, of no elements where it is not to be read."""
+    """Its numbers as an array of NumPy, of no elements where they are not to be read."""
     kind: Any = type(leaf)
     is_tensor = (kind.__module__, kind.__name__) == ("torch", "Tensor")
     if not (leaf.is_cpu if is_tensor else kind is np.ndarray) or leaf.nbytes > MOST_BYTES:
         return np.zeros(0)
-    if not is_tensor:
-        return leaf
-    # Not by numpy(), after which a tensor can no longer be resized; torch 2.1 gives no bool so.
-    return np.from_dlpack(leaf.byte() if str(leaf.dtype) == "torch.bool" else leaf)
+    if is_tensor and str(leaf.dtype) == "torch.bool":
+        leaf = leaf.byte()  # torch 2.1 gives no bool by DLPack
+    # Not by numpy(), after which a tensor can no longer be resized.
+    return np.from_dlpack(leaf) if is_tensor else leaf
 
 
 def _by_mask(name: str, leaf: Any) -> Padding | None:
