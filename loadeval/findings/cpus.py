@@ -98,6 +98,7 @@ def confined(c: Context) -> Finding | None:
         raise Skip("the CPUs that workers may run on were not read")
     slow = slow_worker_of(c) if use.workers_differ else None
     let_go, change = "os.sched_setaffinity(0, range(os.cpu_count()))", with_all_cpus(c)
+    init = f"worker_init_fn, {c.loader.worker_init}" if c.loader.worker_init else "worker_init_fn"
     if slow is not None and lacks_cpu(c, slow[0]) and c.loses:
         worker, own_ns, others_ns = slow
         because = f"call {let_go} at its end, or take out what set the affinity"
@@ -105,7 +106,7 @@ def confined(c: Context) -> Finding | None:
             f"Worker {worker} takes {duration(own_ns)} a batch, the others {duration(others_ns)}: "
             "it waits for a CPU. One of the workers may use only "
             f"{counted(use.fewest or 1, 'CPU')}, while the others may use {use.theirs}.",
-            [Do("let workers use all CPUs, in worker_init_fn", because, change=change)],
+            [Do(f"let workers use all CPUs, in {init}", because, change=change)],
             sure=False,  # which of the workers may use fewer was not read
         )
     # They need one each, and one for training where it may use no other.
@@ -122,8 +123,7 @@ def confined(c: Context) -> Finding | None:
     unset = f"; unset {', '.join(variables)}" if variables else ""
     whose, when = "training process after it started", "after the imports, before the first epoch"
     if use.kept_by == "workers":
-        init = f", {c.loader.worker_init}" if c.loader.worker_init else ""
-        whose, when = "workers", f"at the end of worker_init_fn{init}"
+        whose, when = "workers", f"at the end of {init}"
     do = Do("let workers use all CPUs", f"call {let_go} {when}{unset}", change=change)
     return Finding(f"{says}: something set the affinity of the {whose}.", [do])
 
