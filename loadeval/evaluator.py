@@ -34,7 +34,7 @@ from loadeval.data.lines import CacheInfo, Header
 from loadeval.data.run import Run
 from loadeval.errors import AskingTheLoader, LoadevalError, UsageError, of_the_loader, warn
 from loadeval.probes import NAMES, probes_named
-from loadeval.probes.step import StepProbe
+from loadeval.probes.threads import StepProbe
 from loadeval.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, File, Settings
 
 if TYPE_CHECKING:

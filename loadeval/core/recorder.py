@@ -22,7 +22,6 @@ from loadeval.core.threads import (
     BackgroundThreads,
     LogQueue,
     MetricsReader,
-    Probe,
     within,
 )
 from loadeval.data import lines as log_lines
@@ -31,6 +30,7 @@ from loadeval.data.lines import Arm, Cause, EpochEnd, Event, EventKind, Header, 
 from loadeval.data.log import LogReader, RunLog, opened
 from loadeval.data.run import Run
 from loadeval.errors import Guard, in_words, warn
+from loadeval.probes import Probe
 from loadeval.settings import Settings
 
 Count = tuple[int, ...]

@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from msgspec.structs import replace
 
 from loadeval.data.lines import LARGEST_VALUE, CodeSamples, Readings
 from loadeval.data.log import RunLog, why
 from loadeval.errors import Guard, ProbeError, warn
+from loadeval.probes import Probe
 
 PAUSE_S = 0.02
 """It is four of the intervals after which threads pass on Python's lock."""
@@ -251,32 +251,6 @@ Reading = tuple[str, str, int, Mapping[str, float | None]]
 """It has a probe's name, a subject, the time, and the value of each quantity; None is not known."""
 
 
-class Probe(Protocol):
-    """Reads one kind of thing about the machine. Called by one thread at a time.
-
-    `name` names its readings; it is read at one in `every` ticks of the MetricsReader. One that has
-    `is_light = True` is read in all blocks of an alternating run, others in those that are for the
-    instruments alone, and at the edges of all.
-    """
-
-    name: str
-    every: int
-
-    def open(self) -> None:
-        """Start. Raises ProbeError, with the reason, if there is nothing to read here."""
-
-    def read(self) -> Mapping[str, Mapping[str, float | None] | str | CodeSamples]:
-        """The quantities of each subject now; None is not known.
-
-        Text instead of quantities says why that subject has none from now on. CodeSamples are a
-        line of the log as they are, but for their time. Raises ProbeError, with the reason, if
-        there is nothing left to read.
-        """
-
-    def close(self) -> None:
-        """Release what `open` acquired."""
-
-
 PROBES_THREAD = "loadeval-probes"
 LONGEST_MARK_S = 0.1
 """A training waits no longer at the edge of a block for probes to be read."""
@@ -329,7 +303,7 @@ class MetricsReader:
     @property
     def can_pause(self) -> bool:
         """Whether `look` makes a difference."""
-        return not all(map(is_light, (*self._waiting, *self._open)))
+        return not all(probe.is_light for probe in (*self._waiting, *self._open))
 
     def look(self, on: bool) -> None:
         """Read all probes from now on, or the light ones alone."""
@@ -392,8 +366,8 @@ class MetricsReader:
             if probe not in self._open:
                 probe.open()
                 self._open.append(probe)
-            is_due = self._ticks % probe.every == 0 and (not self._is_paused or is_light(probe))
-            if getattr(probe, "at_edges", True) if is_edge else is_due:
+            is_due = self._ticks % probe.every == 0 and (not self._is_paused or probe.is_light)
+            if probe.at_edges if is_edge else is_due:
                 quantities = probe.read()
                 now_ns = self._clock() - self._origin_ns
                 for subject, values in quantities.items():
@@ -421,8 +395,3 @@ def _number(value: float | None) -> float | None:
     """What a probe has read; None for what a log cannot hold."""
     number = None if value is None else float(value)
     return number if number is not None and abs(number) <= LARGEST_VALUE else None
-
-
-def is_light(probe: Probe) -> bool:
-    """Whether `probe` is read in all blocks of an alternating run."""
-    return getattr(probe, "is_light", False)

@@ -17,7 +17,8 @@ from loadeval.data.environment import SHM
 from loadeval.data.run import Run
 from loadeval.launch.ended import NO_FILES, SHARED_MEMORY
 from loadeval.launch.loadeval_inject import ERROR_MARK
-from loadeval.probes.limits import counts, memory_limit
+from loadeval.probes.limits import memory_limit
+from loadeval.probes.processes import amounts_in, content_of
 from loadeval.words import counted, size
 
 DIED = re.compile(r"DataLoader worker \(pid\(?s?\)? *([\d, ]+)\) is killed by signal: ([\w ]+)")
@@ -97,7 +98,8 @@ def _too_many_files(noted: dict[str, Any]) -> str:
 def _memory(run: Run | None) -> str:
     """What is known of the memory at the end, and what to do."""
     known, limit = [""], memory_limit()
-    if limit is not None and (kills := counts(limit[1] / "memory.events").get("oom_kill", 0)):
+    events = amounts_in(content_of(limit[1] / "memory.events")) if limit else {}
+    if kills := events.get("oom_kill", 0):
         known.append(f"it has done so {counted(kills, 'time')} in this container")
     for subject, name, words in (
         ("machine", "memory_available_bytes", "{} were left when it was last read"),

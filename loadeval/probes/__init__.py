@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from loadeval.data.lines import CodeSamples
 
 PROBES = {"gpu": "loadeval.probes.gpu:GPUProbe", "host": "loadeval.probes.host:HostProbe"}
 OF_THREADS = ("loadeval.probes.threads:ThreadsProbe", "loadeval.probes.threads:PythonLockProbe")
 """They are imported only where they are wanted: `import loadeval` stays quick."""
 NAMES = tuple(PROBES)
-ATTRIBUTES = ("name", "every", "open", "read", "close")
+
+
+class Probe:
+    """Reads one kind of thing about the machine. Called by one thread at a time.
+
+    `name` names its readings; it is read at one in `every` ticks of `probe_interval_s`. One that
+    `is_light` is read in all blocks of an alternating run, others in those that are for the
+    instruments alone, and, with `at_edges`, at the edges of all.
+    """
+
+    name: str
+    every = 1
+    at_edges = True
+    is_light = False
+
+    def open(self) -> None:
+        """Start. Raises ProbeError, with the reason, if there is nothing to read here."""
+
+    def read(self) -> Mapping[str, Mapping[str, float | None] | str | CodeSamples]:
+        """The quantities of each subject now; None is not known.
+
+        Text instead of quantities says why that subject has none from now on. CodeSamples are a
+        line of the log as they are, but for their time. Raises ProbeError, with the reason, if
+        there is nothing left to read.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Release what `open` acquired."""
 
 
 def probes_named(chosen: Iterable[Any], *, threads: bool = False) -> tuple[Any, ...]:
@@ -27,10 +56,10 @@ def probes_named(chosen: Iterable[Any], *, threads: bool = False) -> tuple[Any, 
     for each in chosen:
         if isinstance(each, str) and each in PROBES:
             probes.append(resolve_name(PROBES[each])())
-        elif isinstance(each, str) or not all(hasattr(each, part) for part in ATTRIBUTES):
+        elif not isinstance(each, Probe):
             raise UsageError(
-                f"probes holds {each!r}; expected 'gpu', 'host' or an object with "
-                f"{', '.join(ATTRIBUTES)}; pass probes=() for none"
+                f"probes holds {each!r}; expected 'gpu', 'host' or a loadeval.probes.Probe; pass "
+                "probes=() for none"
             )
         else:
             probes.append(each)

@@ -14,6 +14,7 @@ import pynvml  # type: ignore[import-untyped]  # it ships no type information
 from pynvml import NVMLError
 
 from loadeval.errors import ProbeError
+from loadeval.probes import Probe
 
 EACH_PCIE_NS = 1_000_000_000
 """Asking for PCIe throughput takes 20 ms, so each direction of each GPU is asked this seldom."""
@@ -57,7 +58,7 @@ PCIE = {
 """Each watches the bus for 20 ms, and so takes as long to answer."""
 
 
-class GPUProbe:
+class GPUProbe(Probe):
     """Reads the GPUs that this process computes on, or process `pid`.
 
     Of each: `kernel_busy_percent` (the time in which any kernel ran, however small, over the last
@@ -74,7 +75,6 @@ class GPUProbe:
     """
 
     name = "gpu"
-    every = 1
     is_light = True
 
     def __init__(

@@ -7,25 +7,21 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 import psutil
 
 from loadeval.errors import ProbeError
-from loadeval.probes.limits import (
-    ROOT,
-    affinity_of,
-    counts,
-    cpuset_cpus,
-    memory_limit,
-    memory_used,
-    quota,
-)
+from loadeval.probes import Probe, limits
+from loadeval.probes.limits import affinity_of, cpuset_cpus, memory_limit, memory_used, quota
 from loadeval.probes.processes import Family, Usage, amounts_in, content_of, usage_of
 
 T = TypeVar("T")
 Quantities = dict[str, "float | None"]
+Processes = dict[str, dict[int, Usage]]
+"""What "process" and the "workers" have used, by pid."""
 
 RATES = {
     "cpu_cores": "cpu_s",
@@ -58,7 +54,7 @@ OF_MACHINE = {
 """A rate of the machine is how fast the first of these counters grows, while the second does."""
 
 
-class HostProbe:
+class HostProbe(Probe):
     """Reads the subjects "process", "workers" and "machine".
 
     The workers are all that descend from the training process, and have no reading while there
@@ -98,17 +94,20 @@ class HostProbe:
         self._started: set[tuple[int, int]] = set()
         self._before: dict[str, dict[int, Usage]] = {}
         self._before_s = 0.0
-        self._machine = MachineLoad()
-        self._family_limit, self._machine_limit = RateLimit(0.0), RateLimit(0.0)
-        self._memory_limit = RateLimit(self._memory_every_s)
-        self._affinity_limit = RateLimit(LIMITS_EVERY_S)
-        self._resident_limit, self._files_limit = RateLimit(0.0), RateLimit(0.0)
+        self._look, self._machine = RateLimit(self._family.look), RateLimit(MachineLoad().read)
+        memory = partial(memory_of, file="smaps_rollup", kernels=SHARED_ONCE)
+        self._costly = (
+            RateLimit(partial(memory_of, file="status", kernels=RESIDENT)),
+            RateLimit(memory, self._memory_every_s),
+            RateLimit(open_files_of),
+            RateLimit(cpus_allowed, LIMITS_EVERY_S),
+        )
 
     def read(self) -> Mapping[str, Mapping[str, float | None]]:
         """The quantities of each subject now."""
-        self._family_limit.of(self._family.look)
+        self._look()
         own, workers = usage_of(self._pid), self._family.usages()
-        processes = {"process": {} if own is None else {self._pid: own}, "workers": workers}
+        processes: Processes = {"process": {self._pid: own} if own else {}, "workers": workers}
         before, elapsed_s = self._before, time.perf_counter() - self._before_s
         self._before, self._before_s = processes, self._before_s + elapsed_s
         readings: dict[str, Quantities] = {
@@ -118,23 +117,12 @@ class HostProbe:
         self._started |= {(pid, usage.started) for pid, usage in workers.items()}
         readings["workers"]["alive_workers"] = len(workers)
         readings["workers"]["started_workers"] = len(self._started)
-
-        def memory(file: str, kernels: Mapping[str, str]) -> list[Quantities]:
-            return [_memory_of(usages, file, kernels) for usages in processes.values()]
-
-        resident = self._resident_limit.of(lambda: memory("status", RESIDENT))
-        once = self._memory_limit.of(lambda: memory("smaps_rollup", SHARED_ONCE))
-        files = self._files_limit.of(lambda: list(map(_open_files_of, processes.values())))
-        allowed = self._affinity_limit.of(lambda: cpus_allowed(self._pid, workers))
-        for of_both in filter(None, (resident, once, files, allowed)):
-            readings["process"] |= of_both[0]
-            readings["workers"] |= of_both[1]
+        for costly in self._costly:
+            for name, quantities in (costly(processes) or {}).items():
+                readings[name] |= quantities
         readings = {name: readings[name] for name, usages in processes.items() if usages}
-        machine = self._machine_limit.of(self._machine.read)
+        machine = self._machine()
         return readings if machine is None else readings | {"machine": machine}
-
-    def close(self) -> None:
-        """Do nothing: nothing is held."""
 
 
 def rates(usages: dict[int, Usage], before: dict[int, Usage], elapsed_s: float) -> Quantities:
@@ -154,71 +142,77 @@ def rates(usages: dict[int, Usage], before: dict[int, Usage], elapsed_s: float) 
     return known
 
 
-def _memory_of(usages: dict[int, Usage], file: str, kernels: Mapping[str, str]) -> Quantities:
+def memory_of(processes: Processes, file: str, kernels: Mapping[str, str]) -> dict[str, Quantities]:
     """The memory of these processes, as a file says: smaps_rollup in 5 ms a GB, status at once."""
-    told = [amounts_in(content_of(f"/proc/{pid}/{file}")) for pid in usages]
-    return {
-        name: 1024 * sum(amounts[kernel] for amounts in told)
-        for name, kernel in kernels.items()
-        if told and all(kernel in amounts for amounts in told)
-    }
+    known: dict[str, Quantities] = {}
+    for subject, usages in processes.items():
+        told = [amounts_in(content_of(f"/proc/{pid}/{file}")) for pid in usages]
+        known[subject] = {
+            name: 1024 * sum(amounts[kernel] for amounts in told)
+            for name, kernel in kernels.items()
+            if told and all(kernel in amounts for amounts in told)
+        }
+    return known
 
 
-def _open_files_of(usages: dict[int, Usage]) -> Quantities:
+def open_files_of(processes: Processes) -> dict[str, Quantities]:
     """The descriptors of the process that has the most, and how many one may have."""
-    most, limits = 0, [math.inf]
-    for pid in usages:
-        with suppress(OSError):  # it is over
-            most = max(most, len(os.listdir(f"/proc/{pid}/fd")))  # noqa: PTH208 - many, often
-        limit = content_of(f"/proc/{pid}/limits").partition(b"Max open files")[2].split()[:1]
-        limits += [int(each) for each in limit if each.isdigit()]
-    return {"open_files": most, "open_files_limit": min(limits)} if most else {}
+    known: dict[str, Quantities] = {}
+    for subject, usages in processes.items():
+        most, allowed = 0, [math.inf]
+        for pid in usages:
+            with suppress(OSError):  # it is over
+                most = max(most, len(os.listdir(f"/proc/{pid}/fd")))  # noqa: PTH208 - many, often
+            limit = content_of(f"/proc/{pid}/limits").partition(b"Max open files")[2].split()[:1]
+            allowed += [int(each) for each in limit if each.isdigit()]
+        known[subject] = {"open_files": most, "open_files_limit": min(allowed)} if most else {}
+    return known
 
 
-def cpus_allowed(pid: int, workers: dict[int, Usage]) -> list[Quantities]:
-    """The CPUs that process `pid` may run on, and those that its workers may.
+def cpus_allowed(processes: Processes) -> dict[str, Quantities]:
+    """The CPUs that this process may run on, and those that its workers may.
 
     Of the process these are the CPUs of its main thread, and of any of its threads; of the workers
     those of any of them, of the one that may use the fewest, and those of them that the main thread
     may use too. Processes that hardly used a CPU do not count. Nothing where the system does not
     tell.
     """
-    own = affinity_of(pid)
+    own, workers = affinity_of(os.getpid()), processes["workers"]
     if not own:
-        return [{}, {}]
+        return {}
     least_s = LEAST_OF_BUSIEST * max((usage.cpu_s for usage in workers.values()), default=0.0)
     loading = (worker for worker, usage in workers.items() if usage.cpu_s >= least_s)
     affinities = [cpus for worker in loading if (cpus := affinity_of(worker))]
-    threads = [affinity_of(int(path.name)) for path in Path(f"/proc/{pid}/task").iterdir()]
+    threads = [affinity_of(int(path.name)) for path in Path("/proc/self/task").iterdir()]
     of_process: Quantities = {
         "allowed_cpus": len(own),
         "threads_allowed_cpus": len(own.union(*threads)),
     }
     if not affinities:
-        return [of_process, {}]
+        return {"process": of_process}
     allowed = frozenset[int]().union(*affinities)
     of_workers: Quantities = {
         "allowed_cpus": len(allowed),
         "fewest_allowed_cpus": min(map(len, affinities)),
         "shared_allowed_cpus": len(allowed & own),
     }
-    return [of_process, of_workers]
+    return {"process": of_process, "workers": of_workers}
 
 
-class RateLimit:
-    """Limits how often costly work is done."""
+class RateLimit(Generic[T]):
+    """Does costly `work` every `every_s` at most, and no more often than it can be afforded."""
 
-    def __init__(self, every_s: float) -> None:
-        self._every_s = every_s
+    def __init__(self, work: Callable[..., T], every_s: float = 0.0) -> None:
+        self._work, self._every_s = work, every_s
         self._due_s = 0.0
 
-    def of(self, work: Callable[[], T]) -> T | None:
-        """What `work` returns, or None if it is not due yet."""
+    def __call__(self, *given: Any) -> T | None:
+        """What the work returns, or None if it is not due yet."""
         now_s = time.perf_counter()
         if now_s < self._due_s:
             return None
         began_s = time.thread_time()
-        result = work()
+        result = self._work(*given)
         cost_s = time.thread_time() - began_s
         self._due_s = now_s + max(self._every_s, cost_s / MOST_SHARE)
         return result
@@ -231,18 +225,17 @@ class MachineLoad:
     Memory and allowed CPUs take longest, and are read every second at most.
     """
 
-    def __init__(self, root: Path = ROOT) -> None:
-        self._root = root
-        self._quota, self._memory = quota(root=root), memory_limit(root)
+    def __init__(self) -> None:
+        self._quota, self._memory = quota(), memory_limit()
         self._before: dict[str, float] = {}
-        self._limits = RateLimit(LIMITS_EVERY_S)
+        self._limits = RateLimit(self._read_limits, LIMITS_EVERY_S)
 
     def read(self) -> Quantities:
         """The quantities of a HostProbe's machine that are known now, rates since the last time."""
         now = self._counters()
         grown = {name: now[name] - self._before[name] for name in now if name in self._before}
         self._before = now
-        known = dict(self._limits.of(self._read_limits) or {})
+        known = dict(self._limits() or {})
         for name, (part, whole) in OF_MACHINE.items():
             if part in grown and grown.get(whole):
                 known[name] = grown[part] / grown[whole]
@@ -257,13 +250,15 @@ class MachineLoad:
             if "steal" in times:
                 counters["stolen_s"] = times["steal"]
             # Each interface begins with what it received; a host of many containers has many.
-            if interfaces := amounts_in((self._root / "proc/net/dev").read_bytes()):
+            if interfaces := amounts_in((limits.ROOT / "proc/net/dev").read_bytes()):
                 counters["received"] = sum(interfaces.values())
-        return counters | ({} if self._quota is None else counts(self._quota[1] / "cpu.stat"))
+        if self._quota is not None:
+            counters |= amounts_in(content_of(self._quota[1] / "cpu.stat"))
+        return counters
 
     def _read_limits(self) -> Quantities:
         known: Quantities = {}
-        if (cpus := cpuset_cpus(root=self._root)) is not None:
+        if (cpus := cpuset_cpus()) is not None:
             known["allowed_cpus"] = cpus
         with suppress(OSError):
             memory = psutil.virtual_memory()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from loadeval.probes.processes import amounts_in, content_of
+
 ROOT = Path("/")
 UNLIMITED_BYTES = 2**60
 """Version 1 writes a number beyond any memory for "no limit"."""
@@ -12,15 +14,15 @@ Limit = tuple[float, Path]
 """How much a control group allows, and the folder of its files."""
 
 
-def groups(controller: str, pid: int | None = None, root: Path = ROOT) -> list[Path]:
+def groups(controller: str, pid: int | None = None) -> list[Path]:
     """The folders of the groups that a process is in for `controller`, the innermost first.
 
     This process, unless `pid` says another. A container may have its own group mounted as the root
     of all, yet be told its full path: what is not there has no limit.
     """
-    mounted = root / "sys/fs/cgroup"
+    mounted = ROOT / "sys/fs/cgroup"
     paths: dict[str, str] = {}
-    for line in text(root / "proc" / str(pid or "self") / "cgroup").splitlines():
+    for line in _text(ROOT / "proc" / str(pid or "self") / "cgroup").splitlines():
         _, names, path = line.split(":", 2)
         paths |= dict.fromkeys(names.split(","), path)
     if controller in paths:  # of version 1; version 2 has one path for all, without a name
@@ -31,13 +33,13 @@ def groups(controller: str, pid: int | None = None, root: Path = ROOT) -> list[P
     return [mounted.joinpath(*parts[:count]) for count in range(len(parts), -1, -1)]
 
 
-def quota(pid: int | None = None, root: Path = ROOT) -> Limit | None:
+def quota(pid: int | None = None) -> Limit | None:
     """How many CPUs' worth of time a process may take by the tightest of its groups, and that."""
     limits = []
-    for folder in groups("cpu", pid, root):
-        most, period = [*text(folder / "cpu.max").split(), "", ""][:2]
+    for folder in groups("cpu", pid):
+        most, period = [*_text(folder / "cpu.max").split(), "", ""][:2]
         if not most:
-            most, period = text(folder / "cpu.cfs_quota_us"), text(folder / "cpu.cfs_period_us")
+            most, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
         if most.isdigit() and period.isdigit() and int(period) > 0:
             limits.append((int(most) / int(period), folder))
     return min(limits, default=None)
@@ -49,11 +51,11 @@ def quota_cores(pid: int | None = None) -> float | None:
     return None if tightest is None else tightest[0]
 
 
-def memory_limit(root: Path = ROOT) -> Limit | None:
+def memory_limit() -> Limit | None:
     """How many bytes of memory this process may take, by the tightest of its groups."""
     limits = []
-    for folder in groups("memory", root=root):
-        most = text(folder / "memory.max") or text(folder / "memory.limit_in_bytes")
+    for folder in groups("memory"):
+        most = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
         if most.isdigit() and int(most) < UNLIMITED_BYTES:
             limits.append((int(most), folder))
     return min(limits, default=None)
@@ -61,19 +63,19 @@ def memory_limit(root: Path = ROOT) -> Limit | None:
 
 def memory_used(folder: Path) -> int | None:
     """How much a group takes, without cached files, which the system may drop."""
-    counted = counts(folder / "memory.stat")
+    counted = amounts_in(content_of(folder / "memory.stat"))
     for name, prefix in (("memory.current", ""), ("memory.usage_in_bytes", "total_")):
-        used = text(folder / name)
+        used = _text(folder / name)
         if used.isdigit():
             cached = (counted.get(f"{prefix}{age}_file", 0) for age in ("active", "inactive"))
             return max(int(used) - sum(cached), 0)
     return None
 
 
-def cpuset_cpus(pid: int | None = None, root: Path = ROOT) -> int | None:
+def cpuset_cpus(pid: int | None = None) -> int | None:
     """How many CPUs the innermost group that says it allows; None where none does."""
-    for folder in groups("cpuset", pid, root):
-        cpus = text(folder / "cpuset.cpus.effective") or text(folder / "cpuset.effective_cpus")
+    for folder in groups("cpuset", pid):
+        cpus = _text(folder / "cpuset.cpus.effective") or _text(folder / "cpuset.effective_cpus")
         if cpus:
             spans = (span.partition("-") for span in cpus.split(","))  # such as 0-3,8
             return sum(int(last or first) - int(first) + 1 for first, _, last in spans)
@@ -88,15 +90,5 @@ def affinity_of(pid: int) -> frozenset[int]:
         return frozenset()
 
 
-def counts(path: Path) -> dict[str, int]:
-    """The numbers in a group's file, by what they count."""
-    fields = (line.split() for line in text(path).splitlines())
-    return {words[0]: int(words[1]) for words in fields if len(words) > 1}
-
-
-def text(path: Path) -> str:
-    """What stands in a file; nothing where there is none."""
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
+def _text(path: Path) -> str:
+    return content_of(path).decode(errors="replace").strip()

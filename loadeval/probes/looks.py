@@ -25,7 +25,7 @@ from loadeval.errors import ProbeError
 from loadeval.probes.gpu import KERNEL_BUSY, GPUProbe
 from loadeval.probes.host import MachineLoad
 from loadeval.probes.limits import cpuset_cpus, quota_cores
-from loadeval.probes.processes import command_of, content_of, is_helper, usage_of
+from loadeval.probes.processes import command_of, content_of, is_helper, stat_of, usage_of
 from loadeval.probes.stacks import GONE, ProcessStacks, Recording, StacksError, dump
 
 CALLS = """
@@ -190,7 +190,7 @@ def look_at(pid: int) -> Look | None:
         below = psutil.Process(pid).children(recursive=True)  # parents before their children
     others, killed = list[LookedAt](), list[tuple[int, int]]()
     for process in below:
-        fields = _stat(f"/proc/{process.pid}")
+        fields = stat_of(f"/proc/{process.pid}")
         if len(fields) > EXIT_CODE and fields[:2] == ["Z", str(pid)]:
             signal = int(fields[EXIT_CODE]) & SIGNAL
             killed += [(process.pid, signal)] if signal else []
@@ -228,7 +228,7 @@ def process_at(pid: int) -> LookedAt | None:
 def thread_at(pid: int, tid: int) -> ThreadFigures | None:
     """What thread `tid` of process `pid` does now; None when it is over."""
     folder = f"/proc/{pid}/task/{tid}"
-    fields = _stat(folder)
+    fields = stat_of(folder)
     if not fields:
         return None
     times = [*map(int, content_of(f"{folder}/schedstat").split()[:2]), None, None]
@@ -246,11 +246,6 @@ def thread_at(pid: int, tid: int) -> ThreadFigures | None:
         None if sleeps is None else int(sleeps[1]),
         times[1],
     )
-
-
-def _stat(folder: str) -> list[str]:
-    """The fields behind the name of the program, which may hold any character: see proc(5)."""
-    return content_of(f"{folder}/stat").decode(errors="replace").rpartition(")")[2].split()
 
 
 def _system_call(pid: int, words: list[str]) -> tuple[str | None, str | None]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import re
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -31,9 +33,8 @@ class Usage(NamedTuple):
 
 def usage_of(pid: int) -> Usage | None:
     """What process `pid` has used; None when it is over, or may not be asked."""
-    # The name of the program stands in brackets, and may hold any character: see proc(5).
-    state, *fields = content_of(f"/proc/{pid}/stat").rpartition(b")")[2].split() or [b"X"]
-    if state in (b"Z", b"X"):  # it is over, and was not waited for
+    state, *fields = stat_of(f"/proc/{pid}") or ["X"]
+    if state in ("Z", "X"):  # it is over, and was not waited for
         return None
     parent, user, system, started = (int(fields[place]) for place in (0, 10, 11, 18))
     io = amounts_in(content_of(f"/proc/{pid}/io"))
@@ -93,19 +94,24 @@ def command_of(pid: int) -> tuple[str, ...]:
     return tuple(line.rstrip("\0").split("\0")) if line else ()
 
 
+def stat_of(folder: str) -> list[str]:
+    """The fields behind the name of the program, which may hold any character: see proc(5)."""
+    return content_of(f"{folder}/stat").decode(errors="replace").rpartition(")")[2].split()
+
+
 def amounts_in(content: bytes) -> dict[str, int]:
-    """The whole numbers of lines like `rchar: 6976` or `Pss: 278 kB`, by name."""
+    """The whole numbers of lines like `rchar: 6976`, `Pss: 278 kB` or `nr_periods 7`, by name."""
     amounts = {}
     for line in content.decode(errors="replace").splitlines():
-        name, _, amount = line.partition(":")
-        number = amount.split()[:1]
+        name, *amount = re.split("[: ]", line.strip(), maxsplit=1)
+        number = "".join(amount).split()[:1]
         if number and number[0].isdigit():
             amounts[name] = int(number[0])
     return amounts
 
 
-def content_of(path: str) -> bytes:
-    """What stands in a file of a process; nothing where it is over, or may not be asked."""
+def content_of(path: str | Path) -> bytes:
+    """What stands in a file of a process or group; nothing where it cannot be read."""
     try:
         file = os.open(path, os.O_RDONLY)
         try:

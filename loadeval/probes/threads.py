@@ -1,4 +1,4 @@
-"""The threads probes: CPU use of this process by thread name, and waiting for Python's lock.
+"""The threads probes: CPU use by thread name, waiting for Python's lock, the training's lines.
 
 A system call that Python makes gives up its lock, and where other threads run Python code it gets
 it back 5 ms later. Reading dozens of files of /proc/self/task would take seconds, so they are read
@@ -10,14 +10,21 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping
+from itertools import cycle
+from pathlib import Path
 from statistics import fmean
+from types import CodeType
 from typing import NamedTuple
 
+from loadeval.data.lines import CodeSamples
 from loadeval.errors import ProbeError
+from loadeval.frames import current_line, short_switches
+from loadeval.probes import Probe
 
 FOLDER = "/proc/self/task"
 NAME_AT = 19
@@ -29,6 +36,15 @@ PAUSES_S = (0.002, 0.003, 0.005)
 follow from when other threads release it."""
 NUMBERS = re.compile(r"[-_#: ]?\d+(?![^\W_])")
 """Numbers tell the threads of one pool apart: `pool-0_3`, `[DALI][TP3]`."""
+OURS = tuple(f"{Path(__file__).parents[1]}/{room}/" for room in ("core", "launch"))
+"""Files of ours stand in a stack too, and are no lines of the framework or the program."""
+LOOKS = 2
+"""A reading has so many, and there are some eight readings a second."""
+LOOK_PAUSES_S = (0.003, 0.013, 0.009, 0.015, 0.005, 0.011, 0.001)
+"""So long, in turn, a look waits first, while the thread may not keep Python's lock.
+
+A reading begins where the thread gives the lock up, as at a sleep: some ms later it is anywhere.
+"""
 
 
 class Times(NamedTuple):
@@ -82,7 +98,7 @@ class Files:
         return self._buffer.raw[:size] if size > 0 else b""
 
 
-class ThreadsProbe:
+class ThreadsProbe(Probe):
     """Reads the threads of this process, those of one name together: how many `threads` there are.
 
     `cpu_cores` and `run_queue_cores` are means since the reading before: of how many threads on a
@@ -134,11 +150,8 @@ class ThreadsProbe:
                 readings[subject]["run_queue_cores"] = run_queue_ns / elapsed_ns
         return readings
 
-    def close(self) -> None:
-        """Do nothing: nothing is held."""
 
-
-class PythonLockProbe:
+class PythonLockProbe(Probe):
     """Reads how long a thread of this process waits for Python's lock (GIL).
 
     `lock_wait_ns` is how long one that gave it up waits until it has it again, without waiting for
@@ -149,7 +162,6 @@ class PythonLockProbe:
     """
 
     name = "threads"
-    every = 1
     at_edges = False
 
     def open(self) -> None:
@@ -159,9 +171,6 @@ class PythonLockProbe:
     def read(self) -> Mapping[str, Mapping[str, float | None]]:
         """The wait now."""
         return {LOCK: {"lock_wait_ns": fmean(map(self._wait_ns, PAUSES_S))}}
-
-    def close(self) -> None:
-        """Do nothing: nothing is held."""
 
     def _wait_ns(self, pause_s: float) -> int:
         me = threading.get_native_id()
@@ -177,3 +186,40 @@ class PythonLockProbe:
 def subject_of(name: str) -> str:
     """The name without what tells the threads of one pool apart."""
     return NUMBERS.sub("", name).strip() or name
+
+
+class StepProbe(Probe):
+    """Reads where the training thread, by default the one that made the probe, is in its step.
+
+    `waits` is the code that it runs while it waits for a batch: what is seen in there is no step.
+    What has called that code is the training loop. So where the loop is a framework's, a step is in
+    lines that this calls, and not in the one line of the program that trains.
+    """
+
+    name = "step"
+    at_edges = False
+
+    def __init__(self, waits: CodeType) -> None:
+        self.thread, self._waits, self._loop = threading.get_ident(), waits, {waits}
+        self._pauses_s = cycle(LOOK_PAUSES_S)
+
+    def open(self) -> None:
+        """Begin. Raises ProbeError where other threads do not stand still for a look."""
+        if not getattr(sys, "_is_gil_enabled", lambda: True)():
+            raise ProbeError("this Python's threads run on while one looks at another")
+
+    def read(self) -> Mapping[str, CodeSamples]:
+        """The lines in which the thread is now, and what these call; nothing while it waits."""
+        looks = (self._look() for _ in range(LOOKS))
+        return {str(at): look for at, look in enumerate(looks) if look is not None}
+
+    def _look(self) -> CodeSamples | None:
+        with short_switches():
+            time.sleep(next(self._pauses_s))
+            place, _, call, frame = current_line(self.thread, self._loop, OURS, by_source=True)
+        if frame is not None and frame.f_code is self._waits:
+            while (frame := frame.f_back) is not None:
+                self._loop.add(frame.f_code)
+            return None
+        calls = {f"{place} > {call}": 1} if call else {}
+        return CodeSamples(None, {place: 1}, {}, calls, "step") if place else None

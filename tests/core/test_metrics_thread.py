@@ -16,12 +16,13 @@ from loadeval.core.threads import BackgroundThreads, MetricsReader
 from loadeval.data.lines import Readings
 from loadeval.data.run import Run
 from loadeval.errors import UNGUARDED
+from loadeval.probes import Probe
 from loadeval.testing import FakeClock, ScriptedLoader
 
 ORIGIN_NS = 1_000
 
 
-class Script:
+class Script(Probe):
     """A probe that reads what it is told."""
 
     def __init__(self, *answers: Any, name: str = "script", every: int = 1) -> None:

@@ -14,15 +14,14 @@ import pytest
 
 from loadeval import LoaderEvaluator, read_run
 from loadeval.core import threads
+from loadeval.probes import Probe as BaseProbe
 
 MODES = ("log", "alternate")
 BATCHES = list(range(60))
 
 
-class Probe:
+class Probe(BaseProbe):
     """Does something of its own in one of its methods."""
-
-    every = 1
 
     def __init__(self, where: str, does: Callable[[], Any], name: Any = "probe") -> None:
         self.where, self.does = where, does

@@ -123,9 +123,9 @@ class Cycle:
     def __del__(self):
         seen.add(threading.current_thread().name)
         raise ValueError("in __del__")
-class Probe:
-    name, every = "probe", 1
-    def open(self): pass
+from loadeval.probes import Probe
+class Collecting(Probe):
+    name = "probe"
     def close(self): collect()
     def read(self):
         collect()
@@ -148,7 +148,7 @@ if MODE:
         return write(self, patience_s)
     LogQueue.write = collecting
 sys.unraisablehook = lambda _: None
-loader = measured(Loader(30), probes=[Probe()], probe_interval_s=0.005)
+loader = measured(Loader(30), probes=[Collecting()], probe_interval_s=0.005)
 print(len(epoch(loader)), len(epoch(loader)))
 if MODE:
     loader.close()

@@ -46,10 +46,9 @@ print(caught, sorted(seen))
 OURS = """
 import signal
 from loadeval.data.log import RunLog
-class Probe:
-    name, every = "probe", 1
-    def open(self): pass
-    def close(self): pass
+from loadeval.probes import Probe
+class Killing(Probe):
+    name = "probe"
     def read(self):
         os.kill(os.getpid(), {number})
         return {{}}
@@ -62,7 +61,7 @@ if MODE and {by_log}:
     RunLog.append = killing
 caught = []
 signal.signal({number}, lambda number, frame: caught.append(threading.current_thread().name))
-options = {{"probes": () if {by_log} else [Probe()], "probe_interval_s": 0.01}}
+options = {{"probes": () if {by_log} else [Killing()], "probe_interval_s": 0.01}}
 batches = epoch(measured(Loader(60, 0.001), **options), 0.001)
 assert not MODE or caught
 print(len(batches), set(caught) <= {{"MainThread"}})

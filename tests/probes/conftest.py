@@ -7,10 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+
+from loadeval.probes import limits
 
 OBEY = """
 import os, subprocess, sys
@@ -48,6 +51,12 @@ def _no_other_children() -> None:
     for child in children:
         child.wait()
     signal.signal(signal.SIGCHLD, handler)
+
+
+@pytest.fixture
+def machine_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control groups and interfaces are those of a machine whose files are in `tmp_path`."""
+    monkeypatch.setattr(limits, "ROOT", tmp_path)
 
 
 class Child:

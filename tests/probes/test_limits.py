@@ -9,6 +9,7 @@ import pytest
 from loadeval.probes.limits import cpuset_cpus, groups, memory_limit, memory_used, quota
 
 GIGABYTE = 2**30
+pytestmark = pytest.mark.usefixtures("machine_of_files")
 
 
 def write(folder: Path, **files: str) -> Path:
@@ -35,8 +36,8 @@ def in_group(root: Path, path: str, controllers: str = "") -> Path:
 )
 def test_a_quota(tmp_path: Path, files: dict[str, str], v1: bool, cores: float) -> None:
     folder = write(tmp_path / "sys/fs/cgroup" / ("cpu" if v1 else "") / "job", **files)
-    root = in_group(tmp_path, "/job", "cpu,cpuacct" if v1 else "")
-    assert quota(root=root) == (cores, folder)
+    in_group(tmp_path, "/job", "cpu,cpuacct" if v1 else "")
+    assert quota() == (cores, folder)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,8 @@ def test_the_cpus_that_a_group_allows(
     """By the innermost group that says it."""
     write(tmp_path / "sys/fs/cgroup", **files)
     write(tmp_path / "sys/fs/cgroup/job")
-    assert cpuset_cpus(root=in_group(tmp_path, "/job")) == cpus
+    in_group(tmp_path, "/job")
+    assert cpuset_cpus() == cpus
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,8 @@ def test_the_cpus_that_a_group_allows(
 )
 def test_no_quota(tmp_path: Path, files: dict[str, str]) -> None:
     write(tmp_path / "sys/fs/cgroup", **files)
-    assert quota(root=in_group(tmp_path, "/")) is None
+    in_group(tmp_path, "/")
+    assert quota() is None
 
 
 def test_the_tightest_of_several(tmp_path: Path) -> None:
@@ -76,16 +79,17 @@ def test_the_tightest_of_several(tmp_path: Path) -> None:
     pod = tmp_path / "sys/fs/cgroup/pod"
     write(pod, cpu__max="100000 100000\n", memory__max=f"{4 * GIGABYTE}\n")
     write(pod / "container", cpu__max="800000 100000\n", memory__max=f"{GIGABYTE}\n")
-    root = in_group(tmp_path, "/pod/container")
-    assert quota(root=root) == (1, pod)
-    assert memory_limit(root) == (GIGABYTE, pod / "container")
+    in_group(tmp_path, "/pod/container")
+    assert quota() == (1, pod)
+    assert memory_limit() == (GIGABYTE, pod / "container")
 
 
 @pytest.mark.parametrize("path", ["/docker/1f", "/../../job"])
 def test_a_container_that_sees_its_group_as_the_root(path: str, tmp_path: Path) -> None:
     """It is told its full path, which is not there."""
     folder = write(tmp_path / "sys/fs/cgroup", cpu__max="100000 100000\n")
-    assert quota(root=in_group(tmp_path, path)) == (1, folder)
+    in_group(tmp_path, path)
+    assert quota() == (1, folder)
 
 
 def test_used_memory_leaves_cached_files_out(tmp_path: Path) -> None:
@@ -104,9 +108,10 @@ def test_used_memory_leaves_cached_files_out(tmp_path: Path) -> None:
 def test_no_memory_limit(tmp_path: Path, files: dict[str, str]) -> None:
     """Version 2 says so in a word, version 1 by a number that no memory reaches."""
     write(tmp_path / "sys/fs/cgroup", **files)
-    assert memory_limit(in_group(tmp_path, "/")) is None
+    in_group(tmp_path, "/")
+    assert memory_limit() is None
 
 
 def test_the_groups_of_another_process(tmp_path: Path) -> None:
     write(in_group(tmp_path, "/job") / "proc/7", cgroup="0::/other\n")
-    assert [folder.name for folder in groups("memory", 7, tmp_path)] == ["other", "cgroup"]
+    assert [folder.name for folder in groups("memory", 7)] == ["other", "cgroup"]

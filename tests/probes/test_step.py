@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from loadeval import LoaderEvaluator
-from loadeval.probes.step import StepProbe
+from loadeval.probes.threads import StepProbe
 
 
 class Places:
