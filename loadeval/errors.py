@@ -47,12 +47,10 @@ def warn(message: str) -> None:
 
     It raises nothing, for it may not end a training: where warnings are errors, it is printed.
     """
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - nothing else tells the caller
-    level = 2
-    while frame is not None and _package_of(frame) in PACKAGES:
-        frame, level = frame.f_back, level + 1
+    frames = traceback.walk_stack(sys._getframe(1))  # noqa: SLF001 - nothing else tells the caller
+    callers = (level for level, (at, _) in enumerate(frames, 2) if _package_of(at) not in PACKAGES)
     try:
-        warnings.warn(message, LoadevalWarning, stacklevel=level)
+        warnings.warn(message, LoadevalWarning, stacklevel=next(callers, 2))
     except Exception:  # noqa: BLE001 - also what a program's own way to show warnings raises
         if sys.stderr is not None:
             with suppress(Exception):  # it is closed, or a program's own

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadeval.adapter import Adapter, adapter_for, is_iterable, length_of, overrides_of
-from loadeval.core.alternate import Alternation
+from loadeval.core.alternate import Alternation, log_side_effects
 from loadeval.core.annotate import annotation_for
 from loadeval.core.batch import REGIONS
 from loadeval.core.counting import Counter
@@ -35,7 +35,13 @@ from loadeval.data.run import Run
 from loadeval.errors import AskingTheLoader, LoadevalError, UsageError, of_the_loader, warn
 from loadeval.probes import NAMES, probes_named
 from loadeval.probes.threads import StepProbe
-from loadeval.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, File, Settings
+from loadeval.settings import (
+    DEFAULT_CACHE_BYTES,
+    DEFAULT_PROBE_INTERVAL_S,
+    IN_HEADER,
+    File,
+    Settings,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -97,15 +103,17 @@ class Measurement:
             kept = CacheInfo(len(cache))
         self.cache = cache
         file = None if settings.redact else settings.log_file
+        asked = ((name, getattr(settings, name)) for name in IN_HEADER)
+        usual_warmup = (info.prefetch_depth or 0) + 1 + (settings.mode == "replay")
         header = Header(
             run_id=uuid.uuid4().hex,
             name=settings.name or Path(file or type(loader).__name__).stem,
             mode=settings.mode,
             created=datetime.now(timezone.utc).isoformat(),
             unit=settings.unit,
-            warmup=settings.warmup_for(info.prefetch_depth),
+            warmup=usual_warmup if settings.warmup is None else settings.warmup,
             loader=info,
-            settings=facts or settings.in_header,
+            settings=facts or {name: "inf" if each == math.inf else each for name, each in asked},
             environment={**describe_environment(adapter.distributions), **place},
             cache=kept,
         )
@@ -121,7 +129,8 @@ class Measurement:
                 prefetch_depth=info.prefetch_depth or 0,
                 length=info.length,
             )
-            schedule.has_instruments = not schedule.counted and self.recorder.has_instruments
+            can_pause = self.recorder.stages.can_pause or self.recorder.metrics.can_pause
+            schedule.has_instruments = not schedule.counted and can_pause
             self.alternation = Alternation(
                 schedule, adapter, self.counter, info, settings, self.recorder
             )
@@ -147,8 +156,8 @@ class Measurement:
                 if alternation is not None:
                     place = place_among_ranks()  # a group of processes may have begun since
                     alternation.schedule.fixed |= bool(place)
-                    if not place.get("rank"):
-                        alternation.log_side_effects()
+                    if not (place.get("rank") or alternation.schedule.counted):
+                        log_side_effects()
                     alternation.look(alternation.schedule.looks_next())
                     self._step.thread = threading.get_ident()
                 self.recorder.copies.measure()  # now nothing is timed
@@ -228,14 +237,10 @@ class Measurement:
             path = self.settings.metrics_file
             try:
                 if path is not None and self.recorder.batches and not Path(path).exists():
-                    self.save_metrics(path)
+                    write_metrics(self.recorder.run(), self.recorder.lines(), path)
             except (OSError, LoadevalError) as error:
                 warn(f"the metrics could not be saved: {error}")
             pause_at_exit()
-
-    def save_metrics(self, path: File) -> None:
-        """Write the metrics of DALI's class and the whole run as JSON."""
-        write_metrics(self.recorder.run(), self.recorder.lines(), path)
 
 
 def _opened(adapter: Adapter, loader: Any) -> Iterator[Any]:
@@ -539,7 +544,7 @@ class LoaderEvaluator:
         if path is None:
             warn("no filename was given, so no metrics are saved; pass one, or metrics_file=")
         else:
-            self._measurement.save_metrics(path)
+            write_metrics(self.recorded(), self._measurement.recorder.lines(), path)
 
     def print_summary(self) -> None:
         """Print the wrapped loader and `get_metrics()` in a few lines."""

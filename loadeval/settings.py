@@ -43,7 +43,7 @@ ONLY_IN: dict[str, tuple[Mode, ...]] = {
     "stages": ("log", "alternate"),
 }
 IN_HEADER = (*list(WHOLE)[1:], "annotate", "stages")
-"""`warmup` has a place of its own there."""
+"""What the header of a log tells of them; `warmup` has a place of its own there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,14 +105,3 @@ class Settings:
     def looks_inside(self) -> bool:
         """Whether stages of the loader are timed."""
         return self.mode == "alternate" if self.stages is None else self.stages
-
-    @property
-    def in_header(self) -> dict[str, Any]:
-        """What the header of a log tells of them, as JSON."""
-        values = ((name, getattr(self, name)) for name in IN_HEADER)
-        return {name: "inf" if value == math.inf else value for name, value in values}
-
-    def warmup_for(self, prefetch_depth: int | None) -> int:
-        """How many batches of each epoch are not steady, of a loader with such a queue."""
-        usual = (prefetch_depth or 0) + 1 + (self.mode == "replay")
-        return usual if self.warmup is None else self.warmup

@@ -17,6 +17,7 @@ import pytest
 
 from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning, UsageError, read_run
 from loadeval.core.loop import CHUNK
+from loadeval.probes import Probe
 from loadeval.testing import FakeClock, ScriptedLoader
 from tests.scripted import register
 
@@ -95,9 +96,8 @@ def test_another_loader_begins_another_run(tmp_path: Path) -> None:
 
 def test_a_further_run_has_the_same_probes_and_tracker() -> None:
     read, tracked = [], []
-    probe = SimpleNamespace(
-        name="probe", every=1, open=int, read=lambda: read.append(1) or {}, close=int
-    )
+    probe = Probe()
+    vars(probe).update(name="probe", read=lambda: read.append(1) or {})
     evaluator = LoaderEvaluator(
         Loader(),
         probes=iter([probe]),

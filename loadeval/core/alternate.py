@@ -9,6 +9,7 @@ import resource
 import time
 from collections import deque
 from collections.abc import Generator, Iterator
+from functools import cache
 from itertools import repeat
 from typing import Any
 
@@ -38,11 +39,17 @@ IDLE_SHARE = 0.1
 """A process that uses no more than this share of one CPU is idle."""
 
 
+@cache
+def log_side_effects() -> None:
+    """Log, once in a process, what an alternating run changes about training.
+
+    Not a warning: nothing is wrong, and where warnings are errors it would stop training.
+    """
+    logging.getLogger("loadeval").warning(LOADS_AHEAD)
+
+
 class Alternation:
     """What all epochs of an alternating run share. `adapter` copies the batches."""
-
-    has_logged = False
-    """Whether `log_side_effects` has said it in this process, of any loader."""
 
     def __init__(
         self,
@@ -78,15 +85,6 @@ class Alternation:
             return RealEpoch(source, self.clock, opened_ns)
         return AlternatingEpoch(self, source, opened_ns)
 
-    def log_side_effects(self) -> None:
-        """Log, once in a process, what an alternating run changes about training.
-
-        Not a warning: nothing is wrong, and where warnings are errors it would stop training.
-        """
-        if not (Alternation.has_logged or self.schedule.counted):
-            Alternation.has_logged = True
-            logging.getLogger("loadeval").warning(LOADS_AHEAD)
-
     def look(self, on: bool) -> bool:
         """Read instruments from now on, or none but the clock and what measures a GPU.
 
@@ -95,7 +93,9 @@ class Alternation:
         changes = self.schedule.has_instruments and on != self.instrumented
         if changes:
             self.instrumented = on
-            self.recorder.look(on)
+        if changes and not self.recorder.closed:
+            self.recorder.stages.look(on)
+            self.recorder.metrics.look(on)
         return changes
 
 
@@ -181,7 +181,7 @@ class AlternatingEpoch(EpochPlan):
             yield from self._uncounted(head)
             schedule.note_head(head)
             self._settled_batches = head.served  # they are also warm-up of a real block
-        elif schedule.is_warmup_epoch:
+        elif schedule.served < min(schedule.whole, 2):  # steps are slow in the first epoch
             yield from self._uncounted(self._span(self._in_order, schedule.whole + 1))
         try:
             while not self._is_over and (block := schedule.block) is not None:

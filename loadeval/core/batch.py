@@ -227,8 +227,12 @@ def _nbytes(leaf: Any) -> int | None:
 
 
 def _agree_in(node: Any) -> bool:
-    """Whether the arrays in a container are of as many samples; collections are believed to be."""
-    if is_collection_type(type(node)):
+    """Whether the arrays in a container are of as many samples.
+
+    What people collect arrays of samples in is believed to be.
+    """
+    kind: Any = type(node)
+    if _is_keyed(kind) or issubclass(kind, tuple) or hasattr(kind, "__dataclass_fields__"):
         return True
     return len({*map(first_dimension, leaves(node))} - {None}) <= 1
 
@@ -260,11 +264,6 @@ def _own_count(name: str, node: Any) -> int:
 def _is_keyed(kind: Any) -> bool:
     """Whether what is read as an attribute may be an item of the user's."""
     return issubclass(kind, (dict, list, UserDict, UserList))
-
-
-def is_collection_type(kind: Any) -> bool:
-    """Whether containers of `kind` are what people collect arrays of samples in."""
-    return _is_keyed(kind) or issubclass(kind, tuple) or hasattr(kind, "__dataclass_fields__")
 
 
 def first_dimension(leaf: Any) -> int | None:

@@ -238,7 +238,13 @@ class Serving:
         if self._span is None:
             self._span = self._next_span(epoch)
             if self._span is None:
-                self._finish(request)
+                plan = self._plan
+                asked_ns = max(request, plan.asked_ns or request)  # that of one left off is older
+                if plan.rest is None and not self._is_shared:
+                    plan.rest = iter(())
+                    self._end("exhausted", asked_ns, self._clock())
+                else:
+                    self._end("unmeasured", asked_ns, asked_ns)
                 return None
             if self._span.since_ns is not None and not interrupted:
                 request = self._span.since_ns
@@ -303,14 +309,6 @@ class Serving:
             if self._epoch is not None and request is not None:
                 self._epoch.failed(request, self._clock(), error)
         return False
-
-    def _finish(self, request: int) -> None:
-        asked_ns = max(request, self._plan.asked_ns or request)  # that of a plan left off is older
-        if self._plan.rest is None and not self._is_shared:
-            self._plan.rest = iter(())
-            self._end("exhausted", asked_ns, self._clock())
-        else:
-            self._end("unmeasured", asked_ns, asked_ns)
 
     def _end(self, cause: Cause, asked_ns: int | None = None, now_ns: int | None = None) -> None:
         """Measure no more, once."""

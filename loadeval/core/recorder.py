@@ -139,7 +139,8 @@ class Recorder:
     In a forked child it is closed. What fails in loadeval, here or where else `guard` is asked,
     ends the recording.
 
-    `stages` makes what looks into the loader, and is asked through the attribute of that name.
+    `stages` makes what looks into the loader, and is asked through the attribute of that name, as
+    `metrics` is, which reads the probes.
     Raises RunLogError if the log that the settings name exists or cannot be written.
     """
 
@@ -175,7 +176,7 @@ class Recorder:
         self._lock = threading.RLock()
         self._threads = BackgroundThreads(self.guard)
         self.stages = StageRecorder(stages if settings.looks_inside else lambda: None)
-        self._metrics = MetricsReader(
+        self.metrics = MetricsReader(
             probes, settings.probe_interval_s, self._clock, self.origin_ns, self._threads
         )
         self.copies = Copies()
@@ -224,7 +225,7 @@ class Recorder:
             return
         if self._lines.log is not None:
             self._threads.start(LOG_THREAD, self._bring_up_to_date, FLUSH_INTERVAL_S, at_end=True)
-        self._metrics.start_when_due()
+        self.metrics.start_when_due()
         if self._tracking is not None:
             self._tracking.begin(self._threads, self.drain)
 
@@ -242,21 +243,10 @@ class Recorder:
         if epoch.has_batches:
             self.started()
 
-    @property
-    def has_instruments(self) -> bool:
-        """Whether there is something that `look` would stop."""
-        return self.stages.can_pause or self._metrics.can_pause
-
-    def look(self, on: bool) -> None:
-        """Read instruments from now on, or none but the clock and what measures a GPU."""
-        if not self.closed:
-            self.stages.look(on)
-            self._metrics.look(on)
-
     def mark(self) -> None:
         """Read the probes now, at the edge of a block."""
         if not self.closed:
-            self._metrics.mark()
+            self.metrics.mark()
 
     def keep(self, fact: Line) -> None:
         """Record a fact that is complete."""
@@ -309,7 +299,7 @@ class Recorder:
         if self.in_forked_child:
             return
         self._threads.stop()
-        self._metrics.close()
+        self.metrics.close()
         self._is_ending = True
         self.drain()
         if self._tracking is not None:
@@ -391,7 +381,7 @@ class Recorder:
             yield self._facts.popleft()
         for epoch in list(self._open_epochs):
             yield from epoch.take()
-        yield from self._metrics.take()
+        yield from self.metrics.take()
         for gpu_idle in list(self._gpu_idle_timers):
             if self._is_ending and not self.guard.has_tripped:
                 gpu_idle.wait()

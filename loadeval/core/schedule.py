@@ -184,11 +184,6 @@ class Schedule:
         if self.whole and self._block:
             self.left = self._block.counted
 
-    @property
-    def is_warmup_epoch(self) -> bool:
-        """Whether the epoch that begins is to be left out, for steps are slow in the first one."""
-        return self.served < min(self.whole, 2)
-
     def shortened(self, warmup: int) -> int:
         """`warmup`, but at most half of what the longest epoch so far has after its head.
 
@@ -265,13 +260,22 @@ class Schedule:
     def _sizes_by_times(
         self, pair: int, shortest: dict[Arm, int]
     ) -> tuple[dict[Arm, int], dict[Arm, int]]:
-        """Counted batches of a pair's blocks, and their warm-ups, by how long batches took."""
+        """Counted batches of a pair's blocks, and their warm-ups, by how long batches took.
+
+        The pairs have the batches of one epoch, or twice what was served: before this epoch, for it
+        is to have enough pairs too, or so far, where its length is not known. That is without the
+        head of an epoch, and without what was taken out of the queue and is left at its end.
+        """
+        likely = max(BATCHES_OF_UNKNOWN_EPOCH, 2 * self.served)
+        if self._length:
+            likely = max(self._length, 2 * self._epoch_began)
+        batches_for_pairs = (self._batches or likely) - self.head - self._depth
         each_ns = {arm: max(self._last_ns.get(arm, 0.0), 1.0) for arm in shortest}
         least: dict[Arm, int] = {"real": SMALLEST_BLOCK, "ideal": block_for(self._depth)}
         pairs = self._pairs or 0
         pairs = max(PAIRS, with_instruments(pairs) if self.has_instruments else pairs)
         smallest = sum(least.values())
-        room = max(self._batches_for_pairs() // pairs - sum(shortest.values()), smallest)
+        room = max(batches_for_pairs // pairs - sum(shortest.values()), smallest)
         spare, warmups = (room - smallest) // 4, dict(shortest)
         for arm, batches in shortest.items():
             longer = math.ceil(WARMUP_NS / each_ns[arm]) - batches
@@ -287,16 +291,3 @@ class Schedule:
             arm: max(min(wanted[arm], int(LONGEST_BLOCK_NS / each_ns[arm])), least[arm])
             for arm in wanted
         }, warmups
-
-    def _batches_for_pairs(self) -> int:
-        """How many batches there are for the pairs.
-
-        Of one epoch, or of twice what was served: before this epoch, for it is to have enough
-        pairs too, or so far, where its length is not known. That is without the head of an epoch,
-        and without what was taken out of the queue and is left at its end.
-        """
-        if self._length:
-            likely = max(self._length, 2 * self._epoch_began)
-        else:
-            likely = max(BATCHES_OF_UNKNOWN_EPOCH, 2 * self.served)
-        return (self._batches or likely) - self.head - self._depth

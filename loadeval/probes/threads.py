@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from itertools import cycle
 from pathlib import Path
-from statistics import fmean
+from traceback import walk_stack
 from types import CodeType
 from typing import NamedTuple
 
@@ -170,7 +170,7 @@ class PythonLockProbe(Probe):
 
     def read(self) -> Mapping[str, Mapping[str, float | None]]:
         """The wait now."""
-        return {LOCK: {"lock_wait_ns": fmean(map(self._wait_ns, PAUSES_S))}}
+        return {LOCK: {"lock_wait_ns": sum(map(self._wait_ns, PAUSES_S)) / len(PAUSES_S)}}
 
     def _wait_ns(self, pause_s: float) -> int:
         me = threading.get_native_id()
@@ -218,8 +218,7 @@ class StepProbe(Probe):
             time.sleep(next(self._pauses_s))
             place, _, call, frame = current_line(self.thread, self._loop, OURS, by_source=True)
         if frame is not None and frame.f_code is self._waits:
-            while (frame := frame.f_back) is not None:
-                self._loop.add(frame.f_code)
+            self._loop |= {caller.f_code for caller, _ in walk_stack(frame)}
             return None
         calls = {f"{place} > {call}": 1} if call else {}
         return CodeSamples(None, {place: 1}, {}, calls, "step") if place else None

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadeval import LoaderEvaluator
-from loadeval.core.alternate import LOADS_AHEAD, Alternation
+from loadeval.core.alternate import LOADS_AHEAD, log_side_effects
 from loadeval.core.loop import Serving
 from loadeval.core.schedule import FIXED_REAL_BLOCK, arms_of
 from loadeval.data.columns import UNKNOWN
@@ -352,10 +352,10 @@ def test_the_end_of_an_epoch_is_in_no_step(length: int, prefetched: int) -> None
 
 
 def test_what_it_changes_of_a_training_is_said_once_in_a_process(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """In one short line, however many loaders alternate; it is no warning."""
-    monkeypatch.setattr(Alternation, "has_logged", False)
+    log_side_effects.cache_clear()
     for _ in range(2):
         evaluator, _, clock = alternating(40)
         train(evaluator, clock, epochs=2)
@@ -368,7 +368,7 @@ def test_of_several_ranks_the_first_says_what_it_changes(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", rank)
-    monkeypatch.setattr(Alternation, "has_logged", False)
+    log_side_effects.cache_clear()
     evaluator, _, clock = alternating(40, 4)
     train(evaluator, clock)
     assert len(caplog.records) == times

@@ -107,7 +107,7 @@ def evaluator_with(probe: Script, **options: Any) -> tuple[LoaderEvaluator, Fake
 
 
 def tick(evaluator: LoaderEvaluator) -> None:
-    evaluator._measurement.recorder._metrics.tick()
+    evaluator._measurement.recorder.metrics.tick()
 
 
 def read(run: Run) -> tuple[list[int], list[float]]:
