@@ -89,7 +89,7 @@ class Measurement:
         probes = probes_named(settings.probes, threads=settings.looks_inside)
         self._step = StepProbe(Serving.__next__.__code__)
         if settings.mode == "alternate" and settings.looks_inside and probes and schedule is None:
-            probes = (self._step, *probes)  # before others, which take some ms
+            probes = [self._step, *probes]  # before others, which take some ms
         place = {} if facts else place_among_ranks()  # by which ranks are told from backends
         tracking = None
         if settings.track is not None and not place.get("rank"):

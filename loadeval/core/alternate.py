@@ -95,7 +95,7 @@ class Alternation:
             self.instrumented = on
         if changes and not self.recorder.closed:
             self.recorder.stages.look(on)
-            self.recorder.metrics.look(on)
+            self.recorder.metrics.is_paused = not on
         return changes
 
 

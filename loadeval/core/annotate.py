@@ -47,7 +47,19 @@ def annotation_for(tool: Tool | None) -> Annotation | None:
     """What begins ranges of `tool`. Raises UsageError if its package is missing."""
     if tool is None:
         return None
-    return _torch_ranges() if tool == "torch" else _nvtx_ranges()
+    if tool == "torch":
+        return _torch_ranges()
+    torch = sys.modules.get("torch")
+    if torch is None or not (torch.version.cuda or torch.version.hip):
+        raise UsageError(
+            "annotate='nvtx' needs a torch that is built for CUDA, and that is imported already; "
+            "omit annotate= without one"
+        )
+    # Ranges that NVTX knows by their number, not those on the stack that `push` and `pop` keep for
+    # each thread: a step often ends inside another range than it began in, such as a framework's
+    # around `next()`, and a pop would end that one.
+    nvtx = torch.cuda.nvtx
+    return lambda name: partial(nvtx.range_end, nvtx.range_start(name))
 
 
 def _torch_ranges() -> Annotation:
@@ -85,20 +97,3 @@ def _torch_ranges() -> Annotation:
         return partial(_guards.pop, key, None)
 
     return begin
-
-
-def _nvtx_ranges() -> Annotation:
-    """Ranges that NVTX knows by their number.
-
-    Not those on the stack that `push` and `pop` keep for each thread: a step often ends inside
-    another range than it began in, such as a framework's around `next()`, and a pop would end
-    that one.
-    """
-    torch = sys.modules.get("torch")
-    if torch is None or not (torch.version.cuda or torch.version.hip):
-        raise UsageError(
-            "annotate='nvtx' needs a torch that is built for CUDA, and that is imported already; "
-            "omit annotate= without one"
-        )
-    nvtx = torch.cuda.nvtx
-    return lambda name: partial(nvtx.range_end, nvtx.range_start(name))

@@ -263,6 +263,8 @@ class MetricsReader:
     The thread, one of `threads`, starts when a reading is due, not with the epoch: a shorter
     epoch has nothing to read, and should not pay for a thread.
 
+    While it `is_paused` only light probes are read, and others at the edges of blocks.
+
     A probe that raises is closed, and a subject for which it returns text is not read again; the
     readings say why. Probes are called on threads of ours alone: one that hangs keeps others from
     being read, and holds up nothing else.
@@ -285,7 +287,7 @@ class MetricsReader:
         self._readings: deque[Reading] = deque()
         self._notices: deque[Readings | CodeSamples] = deque()
         self._ticks = 0
-        self._is_paused = self._was_late = False
+        self.is_paused = self._was_late = False
         self._lock = threading.Lock()
 
     def start_when_due(self) -> None:
@@ -302,12 +304,8 @@ class MetricsReader:
 
     @property
     def can_pause(self) -> bool:
-        """Whether `look` makes a difference."""
+        """Whether `is_paused` makes a difference."""
         return not all(probe.is_light for probe in (*self._waiting, *self._open))
-
-    def look(self, on: bool) -> None:
-        """Read all probes from now on, or the light ones alone."""
-        self._is_paused = not on
 
     def tick(self) -> None:
         """Read each probe that is due; the first tick opens all of them."""
@@ -366,7 +364,7 @@ class MetricsReader:
             if probe not in self._open:
                 probe.open()
                 self._open.append(probe)
-            is_due = self._ticks % probe.every == 0 and (not self._is_paused or probe.is_light)
+            is_due = self._ticks % probe.every == 0 and (not self.is_paused or probe.is_light)
             if probe.at_edges if is_edge else is_due:
                 quantities = probe.read()
                 now_ns = self._clock() - self._origin_ns

@@ -46,7 +46,7 @@ class Probe:
         """Release what `open` acquired."""
 
 
-def probes_named(chosen: Iterable[Any], *, threads: bool = False) -> tuple[Any, ...]:
+def probes_named(chosen: Iterable[Any], *, threads: bool = False) -> list[Any]:
     """New probes, those of names in NAMES and others as they are.
 
     With `threads` also those of the threads of this process, unless no probe was chosen. Raises
@@ -65,4 +65,4 @@ def probes_named(chosen: Iterable[Any], *, threads: bool = False) -> tuple[Any, 
             probes.append(each)
     if threads and probes:
         probes += [resolve_name(probe)() for probe in OF_THREADS]
-    return tuple(probes)
+    return probes

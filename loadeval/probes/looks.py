@@ -106,7 +106,7 @@ class LookedAt:
     pid: int
     parent: int
     command: tuple[str, ...] | None
-    threads: tuple[ThreadFigures, ...] = ()
+    threads: Sequence[ThreadFigures] = ()
     stacks: ProcessStacks | None = None
     problem: str | None = None
     pipes: frozenset[tuple[str, bool]] = frozenset()
@@ -131,8 +131,8 @@ class Look:
 
     time_s: float
     training: LookedAt
-    others: tuple[LookedAt, ...] = ()
-    killed: tuple[tuple[int, int], ...] = ()
+    others: Sequence[LookedAt] = ()
+    killed: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class ObservedProcess:
     pid: int
     stacks: ProcessStacks | None = None
     problem: str | None = None
-    moments: tuple[ThreadFigures, ...] = ()
+    moments: Sequence[ThreadFigures] = ()
     cpu_cores: float | None = None
     run_queue_cores: float | None = None
 
@@ -172,7 +172,7 @@ class Observation:
 
     elapsed_ns: int
     training: ObservedProcess
-    workers: tuple[ObservedProcess, ...]
+    workers: Sequence[ObservedProcess]
     machine: ObservedMachine
     ended: bool = False
 
@@ -198,7 +198,7 @@ def look_at(pid: int) -> Look | None:
             seen = process_at(process.pid)
             if seen is not None and not is_helper(process.pid, seen.parent):
                 others.append(seen)
-    return Look(began_s, training, tuple(others), tuple(killed))
+    return Look(began_s, training, others, killed)
 
 
 def process_at(pid: int) -> LookedAt | None:
@@ -220,7 +220,7 @@ def process_at(pid: int) -> LookedAt | None:
                 name = str(path.readlink())
                 if name.startswith("pipe:"):
                     pipes.add((name, bool(path.lstat().st_mode & stat.S_IWUSR)))
-    known = tuple(thread for thread in threads if thread is not None)
+    known = [thread for thread in threads if thread is not None]
     command = command_of(pid) or None
     return LookedAt(pid, usage.parent, command, known, stacks, problem, frozenset(pipes))
 
@@ -317,7 +317,7 @@ def observe(
         gpus={name: fmean(percents) for name, percents in busy.items()},
     )
     elapsed_ns, ended = time.monotonic_ns() - began_ns, usage_of(pid) is None
-    return Observation(elapsed_ns, processes[0], tuple(processes[1:]), machine, ended)
+    return Observation(elapsed_ns, processes[0], processes[1:], machine, ended)
 
 
 def moment_of(pid: int) -> list[Moment]:
@@ -335,4 +335,4 @@ def _observed(
         cpu = (until_s - cpu_s) / (ended_s - began_s)
         if first.run_queue_ns is not None and last.run_queue_ns is not None:
             queued = (last.run_queue_ns - first.run_queue_ns) / 1e9 / (ended_s - began_s)
-    return ObservedProcess(pid, stacks, problem, tuple(main for *_, main in moments), cpu, queued)
+    return ObservedProcess(pid, stacks, problem, [main for *_, main in moments], cpu, queued)

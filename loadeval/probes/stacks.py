@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +84,7 @@ class ThreadStacks:
 
     tid: int | None
     name: str
-    stacks: tuple[tuple[Frame, ...], ...]
+    stacks: Sequence[tuple[Frame, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class ProcessStacks:
     """The threads that run Python code of process `pid`; it could not be read `failed` times."""
 
     pid: int
-    threads: tuple[ThreadStacks, ...]
+    threads: Sequence[ThreadStacks]
     failed: int = 0
 
     @property
@@ -141,7 +141,7 @@ def dump(pid: int) -> ProcessStacks:
             threads.append(ThreadStacks(thread["os_thread_id"], name, (frames,)))
     except UNREADABLE as error:
         raise StacksError(FAILED) from error
-    return ProcessStacks(pid, tuple(threads))
+    return ProcessStacks(pid, threads)
 
 
 class Recording:
@@ -191,7 +191,7 @@ class Recording:
                 if not content:
                     return None, _problem_of(self._pid, complaint)
                 failed = ERRORS.search(said + complaint)
-                threads = tuple(_recorded(json.loads(content)))
+                threads = list(_recorded(json.loads(content)))
             except UNREADABLE:
                 self._process.kill()
                 return None, FAILED
@@ -207,8 +207,8 @@ def _recorded(content: dict[str, Any]) -> Iterator[ThreadStacks]:
         thread = THREAD.match(profile["name"])
         if thread is None:
             raise ValueError(profile["name"])
-        stacks = (tuple(frames[index] for index in stack[::-1]) for stack in profile["samples"])
-        yield ThreadStacks(int(thread["tid"]), thread["name"] or "", tuple(stacks))
+        stacks = [tuple(frames[index] for index in stack[::-1]) for stack in profile["samples"]]
+        yield ThreadStacks(int(thread["tid"]), thread["name"] or "", stacks)
 
 
 def _problem_of(pid: int, complaint: str) -> str:

@@ -72,7 +72,7 @@ def test_what_it_waits_in_with_its_variables_and_connections() -> None:
     assert ("index", "42") in frame.variables
     assert any(not writes for _, writes in training.pipes)
     assert any(writes for _, writes in training.pipes)
-    assert (look.others, look.killed) == ((), ())
+    assert [*look.others, *look.killed] == []
     assert main.tid == pid
     assert (main.sleeps or 0) > 0
 
