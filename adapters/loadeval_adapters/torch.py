@@ -15,6 +15,7 @@ from torch import distributed
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, IterableDataset
 
 from loadeval import IterableAdapter, LoaderInfo, LoaderStages, UsageError, Watch, adapter_for
+from loadeval_adapters.others import ResumableAdapter
 
 IN_PLACE = "Measure it in place instead: install(dataloader)"
 UNPREPARED = (
@@ -219,6 +220,30 @@ class PyTorchAdapter(IterableAdapter):
             changed.append("batch_sampler")
         for name in changed:
             object.__setattr__(loader, name, getattr(again, name))  # its own forbids some
+
+
+class StatefulDataLoaderAdapter(ResumableAdapter, PyTorchAdapter):
+    """torchdata's, which has begun its next epoch where it was asked for its state."""
+
+    watch = replace(PyTorchAdapter.watch, inside=("torch.utils.data", "torchdata"))
+    distributions: ClassVar[tuple[str, ...]] = ("torch", "torchdata")
+    _began_from: dict[str, Any] | None = None
+
+    def epoch(self, loader: Any) -> Iterator[Any]:
+        """The rest of an epoch after `load_state_dict`, else a whole one."""
+        self._began_from = loader.next_iter_state
+        return super().epoch(loader)
+
+    def describe(self, loader: Any) -> LoaderInfo:
+        """As a DataLoader's; its workers load for the epoch to come once the state was asked."""
+        info = super().describe(loader)
+        has_begun = getattr(loader, "_initial_iter_for_state_dict", False)
+        return replace(info, ready_batches=info.prefetch_depth) if has_begun else info
+
+    def release(self, loader: Any, epoch: Iterator[Any]) -> None:
+        """Stop all workers; a state that the epoch began from is to be loaded again."""
+        super().release(loader, epoch)
+        loader.load_state_dict(loader.next_iter_state or self._began_from or {})
 
 
 def _arguments(loader: Any) -> dict[str, Any]:
