@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from itertools import repeat
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any, ClassVar, Protocol
 
 from loadeval.core.batch import as_count, copied, leaves, survey
@@ -211,14 +211,14 @@ class IterableAdapter:
         """The settings of `loader` that can be changed, and their present values."""
         return {}
 
-    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
-        """A new loader, the same but for `settings`, which are some of those that `tunable` has."""
+    def change(self, loader: Any, settings: Mapping[str, Any]) -> None:
+        """Change `loader` itself: `settings` are some of those that `tunable` has."""
         raise only_where_made(loader, settings)
 
     def reconfigure(
         self, loader: Any, settings: Mapping[str, Any], *, allow_changes: bool = False
     ) -> None:
-        """Change `loader` itself, which gets the attributes of `reconfigured(loader, settings)`.
+        """Change `loader` itself, as `change` does it.
 
         Raises UsageError for settings that it does not have, and for other batches without
         `allow_changes`.
@@ -236,22 +236,11 @@ class IterableAdapter:
             change = self._change_of_batches(loader, name, value)
             if change is not None and not allow_changes:
                 raise UsageError(other_batches(change))
-        self._change(loader, settings)
+        self.change(loader, settings)
 
     def _change_of_batches(self, loader: Any, name: str, value: Any) -> str | None:  # noqa: ARG002 - adapters override it
         """How a setting changes what training gets; None if it gets the same batches."""
         return change_of_batches(name, value)
-
-    def _change(self, loader: Any, settings: Mapping[str, Any]) -> None:
-        """Give `loader` the attributes of another one, and its own methods; its other ones stay."""
-        again = self.reconfigured(loader, settings)
-        if type(again) is not type(loader):
-            raise only_where_made(loader, settings)
-        for name, value in vars(again).items():
-            is_its_own = isinstance(value, MethodType) and value.__self__ is again
-            vars(loader)[name] = MethodType(value.__func__, loader) if is_its_own else value
-        # It stays alive, since its `__del__` would close what `loader` goes on with.
-        vars(loader)["_loadeval_made_again"] = again
 
 
 Adapter = IterableAdapter

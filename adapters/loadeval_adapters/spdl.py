@@ -9,7 +9,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -128,11 +127,9 @@ class SPDLAdapter(IterableAdapter):
         names = ("num_threads", "buffer_size")
         return {name: has[f"_{name}"] for name in names} if "_num_threads" in has else {}
 
-    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
-        """A copy of `loader` with other threads or another buffer, over the same source."""
-        again = copy(loader)
-        vars(again).update({f"_{name}": value for name, value in settings.items()})
-        return again
+    def change(self, loader: Any, settings: Mapping[str, Any]) -> None:
+        """The next epoch's pipeline is built with other threads, or another buffer."""
+        vars(loader).update({f"_{name}": value for name, value in settings.items()})
 
 
 class SPDLPipelineAdapter(SPDLAdapter):

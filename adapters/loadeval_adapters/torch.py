@@ -201,7 +201,7 @@ class PyTorchAdapter(IterableAdapter):
             return f"{name}={value!r} changes how an iterable-style dataset divides its samples"
         return super()._change_of_batches(loader, name, value)
 
-    def _change(self, loader: Any, settings: Mapping[str, Any]) -> None:
+    def change(self, loader: Any, settings: Mapping[str, Any]) -> None:
         """Give `loader` the settings of another DataLoader, whose constructor checks them.
 
         What was loaded into it, and what a subclass keeps in it, stays. Without workers, settings
