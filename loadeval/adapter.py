@@ -1,4 +1,4 @@
-"""What adapters are written with, those of any iterable and any callable, and who has which."""
+"""What adapters are written with, that of any iterable, and who has which."""
 
 from __future__ import annotations
 
@@ -130,10 +130,6 @@ class IterableAdapter:
         restarts = epoch is loader and isinstance(type(loader).__iter__, FunctionType)
         restarts = restarts or not hasattr(type(epoch), "__iter__")  # a `for` loop needs none
         return begun(epoch) if restarts else epoch
-
-    def made(self, loader: Any) -> Any:
-        """The loader of the next epoch: `loader`, or what it makes for each."""
-        return loader
 
     def samples(self, batch: Any) -> int | None:
         """How many samples `batch` has, or None if unknown; never a guess.
@@ -304,50 +300,6 @@ def length_of(loader: Any) -> int | None:
         return None
 
 
-class FactoryAdapter(IterableAdapter):
-    """The adapter of a callable that returns a loader or an iterator, and is called each epoch.
-
-    The first call, right away, tells which adapter all its loaders need; the first epoch uses that
-    loader.
-    """
-
-    def __init__(self, factory: Callable[[], Any]) -> None:
-        self._kind = type(factory)
-        self._next = self._made = factory()
-        self._inner = adapter_for(self._made)
-        # Counter checks which rules they are.
-        for name in ("samples", "nbytes", "keep", "fence", "distributions"):
-            setattr(self, name, getattr(self._inner, name))
-
-    def made(self, loader: Any) -> Any:
-        """What `loader()` returns."""
-        if self._next is None:
-            with AskingTheLoader():
-                self._next = loader()
-        self._made, self._next = self._next, None
-        return self._made
-
-    def epoch(self, loader: Any) -> Iterator[Any]:
-        """An epoch of what `loader()` returns, or of what `made` has returned."""
-        return self._inner.epoch(self.made(loader) if type(loader) is self._kind else loader)
-
-    def describe(self, loader: Any) -> LoaderInfo:  # noqa: ARG002 - another one would have to be made
-        """What is known about the loader that was made last."""
-        return self._inner.describe(self._made)
-
-    def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - it would have to be made
-        """What times the stages inside the loaders that it makes."""
-        return self._inner.stages(self._made)
-
-    def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - it would have to be made
-        """Stop the background work of the loader that was made last."""
-        self._inner.release(self._made, epoch)
-
-    def refusal(self, loader: Any, mode: str) -> str | None:  # noqa: ARG002 - it would have to be made
-        """Why a LoaderEvaluator cannot wrap the loaders that it makes; or None."""
-        return self._inner.refusal(self._made, mode)
-
-
 @cache
 def registered() -> dict[str, EntryPoint]:
     """Every registered adapter, by the module prefix under which its loaders' classes live."""
@@ -364,25 +316,32 @@ def own_adapters() -> Mapping[str, str]:
 def adapter_for(loader: Any) -> Adapter:
     """The adapter that is registered for a class in the loader's MRO, the first with one.
 
-    The longest prefix of the class's module wins. Other loaders are served as iterables, and
-    callables by the adapter for what they return. Adapters are imported only here, so never for
-    a framework that the user has not imported.
+    The longest prefix of the class's module wins. Other loaders are served as iterables. Adapters
+    are imported only here, so never for a framework that the user has not imported.
     """
-    for kind in type(loader).__mro__:
-        parts = kind.__module__.split(".")
-        for end in range(len(parts), 0, -1):
-            point = registered().get(".".join(parts[:end]))
-            if point is not None:
-                adapter: Adapter = point.load()()
-                return adapter
+    if point := _registered_for(loader):
+        adapter: Adapter = point.load()()
+        return adapter
     if not is_iterable(loader):
-        if callable(loader):
-            return FactoryAdapter(loader)
         raise UsageError(
             f"cannot read batches from {type(loader).__name__!r}: expected an iterable, or a "
             "callable that returns an iterator; pass the loader that the training loop iterates"
         )
     return IterableAdapter()
+
+
+def makes_loaders(given: Any) -> bool:
+    """Whether it is no loader, but a callable that returns one, and is called for each epoch."""
+    return callable(given) and not is_iterable(given) and _registered_for(given) is None
+
+
+def _registered_for(loader: Any) -> EntryPoint | None:
+    for kind in type(loader).__mro__:
+        parts = kind.__module__.split(".")
+        for end in range(len(parts), 0, -1):
+            if point := registered().get(".".join(parts[:end])):
+                return point
+    return None
 
 
 def cuda_in_use() -> Any:
