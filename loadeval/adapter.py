@@ -41,7 +41,7 @@ OWN = "loadeval_adapters"
 
 @dataclass(frozen=True, slots=True)
 class StageNote:
-    """What should be known of looking into a loader: what is missing and why."""
+    """What should be known of looking into a loader: what is missing and why. It is said once."""
 
     message: str
     kind: EventKind = "stages missing"
@@ -199,8 +199,11 @@ class IterableAdapter:
         for device in devices_in_use(cuda):
             cuda.synchronize(device)
 
-    def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - adapters override it
-        """What times the stages inside `loader`; None where only its threads can be seen."""
+    def stages(self, loader: Any) -> LoaderStages | str | None:  # noqa: ARG002 - adapters override it
+        """What times the stages inside `loader`, or why nothing does, in a sentence.
+
+        None where only its threads can be seen.
+        """
         return None
 
     def tunable(self, loader: Any) -> Mapping[str, Any]:  # noqa: ARG002 - adapters override it

@@ -12,32 +12,13 @@ from typing import Any
 import numpy as np
 from nvidia.dali.types import to_numpy_type
 
-from loadeval import IterableAdapter, LoaderInfo, StageNote, Watch
+from loadeval import IterableAdapter, LoaderInfo, Watch
 
 NOT_TIMED = (
     "DALI tells the times of its operators only to Nsight Systems: run nsys profile -t nvtx,cuda "
     "python train.py"
 )
 NAMES = {"num_workers": "num_threads", "prefetch_depth": "prefetch_queue_depth"}
-
-
-class NotTimed:
-    """Says why nothing is timed: see LoaderStages."""
-
-    def __init__(self) -> None:
-        self._untold = [StageNote(NOT_TIMED)]
-
-    def begin(self, loader: Any) -> Callable[[int], object]:  # noqa: ARG002 - nothing to look into
-        """See LoaderStages."""
-        return lambda _: None
-
-    def take(self) -> list[StageNote]:
-        """The note, once."""
-        notes, self._untold = self._untold, []
-        return notes
-
-    def close(self) -> None:
-        """Do nothing, for nothing is held."""
 
 
 class AnyDALIAdapter(IterableAdapter):
@@ -51,9 +32,9 @@ class AnyDALIAdapter(IterableAdapter):
     watch = Watch(classes={}, inside=("nvidia.dali",))
     distributions = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")
 
-    def stages(self, loader: Any) -> NotTimed:  # noqa: ARG002 - the same for all
-        """Says that DALI's operators are not timed."""
-        return NotTimed()
+    def stages(self, loader: Any) -> str:  # noqa: ARG002 - the same for all
+        """Why DALI's operators are not timed."""
+        return NOT_TIMED
 
 
 def _calls(next_batch: Callable[[], Any], batches: int | None) -> Iterator[Any]:

@@ -220,7 +220,6 @@ class OperatorStages:
     def __init__(self) -> None:
         self._timed: list[TimedPipeline] = []
         self._found: list[OperatorTimes | StageNote] = []
-        self._said: set[str] = set()
 
     def begin(self, loader: Any) -> Callable[[int], object]:
         """See LoaderStages."""
@@ -257,9 +256,7 @@ class OperatorStages:
             self._say(f"{type(error).__name__}: {error}")
 
     def _say(self, why: str) -> None:
-        if why not in self._said:
-            self._said.add(why)
-            self._found.append(StageNote(f"the stages of this SPDL pipeline are not timed: {why}"))
+        self._found.append(StageNote(f"the stages of this SPDL pipeline are not timed: {why}"))
 
     def take(self) -> Sequence[OperatorTimes | StageNote]:
         """See LoaderStages."""

@@ -446,7 +446,6 @@ class DataLoaderStages:
         self._inside = inside
         self._iterators: list[WatchedIterator] = []
         self._notes: list[StageNote] = []
-        self._noted: set[StageNote] = set()
         self._is_closed = self._has_counted_calls = False
         self._looks = True
         self._begun: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -523,11 +522,8 @@ class DataLoaderStages:
         self._iterators.append(new)
 
     def _note(self, note: StageNote | str) -> None:
-        """Keep a note to be taken, once."""
-        note = StageNote(note) if isinstance(note, str) else note
-        if note not in self._noted:
-            self._noted.add(note)
-            self._notes.append(note)
+        """Keep a note to be taken."""
+        self._notes.append(StageNote(note) if isinstance(note, str) else note)
 
     def take(self) -> list[Measured | StageNote]:
         """See LoaderStages."""
