@@ -212,7 +212,7 @@ class IterableAdapter:
 
     def change(self, loader: Any, settings: Mapping[str, Any]) -> None:
         """Change `loader` itself: `settings` are some of those that `tunable` has."""
-        raise only_where_made(loader, settings)
+        raise NotImplementedError
 
     def reconfigure(
         self, loader: Any, settings: Mapping[str, Any], *, allow_changes: bool = False
@@ -225,7 +225,10 @@ class IterableAdapter:
         names = self.tunable(loader)
         others = ", ".join(name for name in settings if name not in names)
         if others and not names:
-            raise only_where_made(loader, settings)
+            raise UsageError(
+                f"this {type(loader).__name__} can get other settings only where it is made; "
+                f"change {others} there"
+            )
         if others:
             raise UsageError(
                 f"this {type(loader).__name__} has no {others} that can be changed; expected "
@@ -250,14 +253,6 @@ def overrides_of(loader: Any) -> Mapping[str, Any] | None:
     """What `loader` has in place of its program's settings; None if nothing was changed."""
     noted: Mapping[str, Any] | None = getattr(loader, "__dict__", {}).get(OVERRIDES)
     return noted
-
-
-def only_where_made(loader: Any, settings: Iterable[str]) -> UsageError:
-    """The error for a loader that takes `settings` only where it is made."""
-    return UsageError(
-        f"this {type(loader).__name__} can get other settings only where it is made; change "
-        f"{', '.join(settings)} there"
-    )
 
 
 def change_of_batches(name: str, value: Any) -> str | None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from types import FrameType
+from traceback import walk_stack
 from typing import Any, ClassVar
 
 from torch import distributed
@@ -307,9 +307,5 @@ def _maker(loader: Any) -> str | None:
 
 def _is_called_from(*modules: str) -> bool:
     """Whether the call came through a module whose name begins with one of `modules`."""
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - who asks is known nowhere else
-    while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith(modules):
-            return True
-        frame = frame.f_back
-    return False
+    frames = walk_stack(sys._getframe())  # noqa: SLF001 - who asks is known nowhere else
+    return any(str(frame.f_globals.get("__name__")).startswith(modules) for frame, _ in frames)
