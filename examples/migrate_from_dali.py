@@ -26,8 +26,7 @@ from nvidia.dali.plugin.pytorch import DALIClassificationIterator
 from torch import nn
 
 from loadeval import LoaderEvaluator, plot_comparison
-from loadeval.demo.photographs import make_photographs
-from loadeval.demo.run import small_network
+from loadeval.demo.run import make_photographs, small_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""What adapters are written with, those of any iterable and any callable, and who has which."""
+"""What adapters are written with, that of any iterable, and who has which."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from itertools import repeat
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any, ClassVar, Protocol
 
 from loadeval.core.batch import as_count, copied, leaves, survey
@@ -41,7 +41,7 @@ OWN = "loadeval_adapters"
 
 @dataclass(frozen=True, slots=True)
 class StageNote:
-    """What should be known of looking into a loader: what is missing and why."""
+    """What should be known of looking into a loader: what is missing and why. It is said once."""
 
     message: str
     kind: EventKind = "stages missing"
@@ -131,10 +131,6 @@ class IterableAdapter:
         restarts = restarts or not hasattr(type(epoch), "__iter__")  # a `for` loop needs none
         return begun(epoch) if restarts else epoch
 
-    def made(self, loader: Any) -> Any:
-        """The loader of the next epoch: `loader`, or what it makes for each."""
-        return loader
-
     def samples(self, batch: Any) -> int | None:
         """How many samples `batch` has, or None if unknown; never a guess.
 
@@ -203,22 +199,25 @@ class IterableAdapter:
         for device in devices_in_use(cuda):
             cuda.synchronize(device)
 
-    def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - adapters override it
-        """What times the stages inside `loader`; None where only its threads can be seen."""
+    def stages(self, loader: Any) -> LoaderStages | str | None:  # noqa: ARG002 - adapters override it
+        """What times the stages inside `loader`, or why nothing does, in a sentence.
+
+        None where only its threads can be seen.
+        """
         return None
 
     def tunable(self, loader: Any) -> Mapping[str, Any]:  # noqa: ARG002 - adapters override it
         """The settings of `loader` that can be changed, and their present values."""
         return {}
 
-    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
-        """A new loader, the same but for `settings`, which are some of those that `tunable` has."""
-        raise only_where_made(loader, settings)
+    def change(self, loader: Any, settings: Mapping[str, Any]) -> None:
+        """Change `loader` itself: `settings` are some of those that `tunable` has."""
+        raise NotImplementedError
 
     def reconfigure(
         self, loader: Any, settings: Mapping[str, Any], *, allow_changes: bool = False
     ) -> None:
-        """Change `loader` itself, which gets the attributes of `reconfigured(loader, settings)`.
+        """Change `loader` itself, as `change` does it.
 
         Raises UsageError for settings that it does not have, and for other batches without
         `allow_changes`.
@@ -226,7 +225,10 @@ class IterableAdapter:
         names = self.tunable(loader)
         others = ", ".join(name for name in settings if name not in names)
         if others and not names:
-            raise only_where_made(loader, settings)
+            raise UsageError(
+                f"this {type(loader).__name__} can get other settings only where it is made; "
+                f"change {others} there"
+            )
         if others:
             raise UsageError(
                 f"this {type(loader).__name__} has no {others} that can be changed; expected "
@@ -236,22 +238,11 @@ class IterableAdapter:
             change = self._change_of_batches(loader, name, value)
             if change is not None and not allow_changes:
                 raise UsageError(other_batches(change))
-        self._change(loader, settings)
+        self.change(loader, settings)
 
     def _change_of_batches(self, loader: Any, name: str, value: Any) -> str | None:  # noqa: ARG002 - adapters override it
         """How a setting changes what training gets; None if it gets the same batches."""
         return change_of_batches(name, value)
-
-    def _change(self, loader: Any, settings: Mapping[str, Any]) -> None:
-        """Give `loader` the attributes of another one, and its own methods; its other ones stay."""
-        again = self.reconfigured(loader, settings)
-        if type(again) is not type(loader):
-            raise only_where_made(loader, settings)
-        for name, value in vars(again).items():
-            is_its_own = isinstance(value, MethodType) and value.__self__ is again
-            vars(loader)[name] = MethodType(value.__func__, loader) if is_its_own else value
-        # It stays alive, since its `__del__` would close what `loader` goes on with.
-        vars(loader)["_loadeval_made_again"] = again
 
 
 Adapter = IterableAdapter
@@ -262,14 +253,6 @@ def overrides_of(loader: Any) -> Mapping[str, Any] | None:
     """What `loader` has in place of its program's settings; None if nothing was changed."""
     noted: Mapping[str, Any] | None = getattr(loader, "__dict__", {}).get(OVERRIDES)
     return noted
-
-
-def only_where_made(loader: Any, settings: Iterable[str]) -> UsageError:
-    """The error for a loader that takes `settings` only where it is made."""
-    return UsageError(
-        f"this {type(loader).__name__} can get other settings only where it is made; change "
-        f"{', '.join(settings)} there"
-    )
 
 
 def change_of_batches(name: str, value: Any) -> str | None:
@@ -315,50 +298,6 @@ def length_of(loader: Any) -> int | None:
         return None
 
 
-class FactoryAdapter(IterableAdapter):
-    """The adapter of a callable that returns a loader or an iterator, and is called each epoch.
-
-    The first call, right away, tells which adapter all its loaders need; the first epoch uses that
-    loader.
-    """
-
-    def __init__(self, factory: Callable[[], Any]) -> None:
-        self._kind = type(factory)
-        self._next = self._made = factory()
-        self._inner = adapter_for(self._made)
-        # Counter checks which rules they are.
-        for name in ("samples", "nbytes", "keep", "fence", "distributions"):
-            setattr(self, name, getattr(self._inner, name))
-
-    def made(self, loader: Any) -> Any:
-        """What `loader()` returns."""
-        if self._next is None:
-            with AskingTheLoader():
-                self._next = loader()
-        self._made, self._next = self._next, None
-        return self._made
-
-    def epoch(self, loader: Any) -> Iterator[Any]:
-        """An epoch of what `loader()` returns, or of what `made` has returned."""
-        return self._inner.epoch(self.made(loader) if type(loader) is self._kind else loader)
-
-    def describe(self, loader: Any) -> LoaderInfo:  # noqa: ARG002 - another one would have to be made
-        """What is known about the loader that was made last."""
-        return self._inner.describe(self._made)
-
-    def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - it would have to be made
-        """What times the stages inside the loaders that it makes."""
-        return self._inner.stages(self._made)
-
-    def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - it would have to be made
-        """Stop the background work of the loader that was made last."""
-        self._inner.release(self._made, epoch)
-
-    def refusal(self, loader: Any, mode: str) -> str | None:  # noqa: ARG002 - it would have to be made
-        """Why a LoaderEvaluator cannot wrap the loaders that it makes; or None."""
-        return self._inner.refusal(self._made, mode)
-
-
 @cache
 def registered() -> dict[str, EntryPoint]:
     """Every registered adapter, by the module prefix under which its loaders' classes live."""
@@ -375,25 +314,32 @@ def own_adapters() -> Mapping[str, str]:
 def adapter_for(loader: Any) -> Adapter:
     """The adapter that is registered for a class in the loader's MRO, the first with one.
 
-    The longest prefix of the class's module wins. Other loaders are served as iterables, and
-    callables by the adapter for what they return. Adapters are imported only here, so never for
-    a framework that the user has not imported.
+    The longest prefix of the class's module wins. Other loaders are served as iterables. Adapters
+    are imported only here, so never for a framework that the user has not imported.
     """
-    for kind in type(loader).__mro__:
-        parts = kind.__module__.split(".")
-        for end in range(len(parts), 0, -1):
-            point = registered().get(".".join(parts[:end]))
-            if point is not None:
-                adapter: Adapter = point.load()()
-                return adapter
+    if point := _registered_for(loader):
+        adapter: Adapter = point.load()()
+        return adapter
     if not is_iterable(loader):
-        if callable(loader):
-            return FactoryAdapter(loader)
         raise UsageError(
             f"cannot read batches from {type(loader).__name__!r}: expected an iterable, or a "
             "callable that returns an iterator; pass the loader that the training loop iterates"
         )
     return IterableAdapter()
+
+
+def makes_loaders(given: Any) -> bool:
+    """Whether it is no loader, but a callable that returns one, and is called for each epoch."""
+    return callable(given) and not is_iterable(given) and _registered_for(given) is None
+
+
+def _registered_for(loader: Any) -> EntryPoint | None:
+    for kind in type(loader).__mro__:
+        parts = kind.__module__.split(".")
+        for end in range(len(parts), 0, -1):
+            if point := registered().get(".".join(parts[:end])):
+                return point
+    return None
 
 
 def cuda_in_use() -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from loadeval.adapter import FactoryAdapter, IterableAdapter, adapter_for, begun
+from loadeval.adapter import IterableAdapter, adapter_for, begun, makes_loaders
 from loadeval.core.batch import is_array, leaves
 from loadeval.core.counting import Counter
 from loadeval.core.schedule import Schedule
@@ -60,8 +60,10 @@ class Backend:
 class BackendAdapter(IterableAdapter):
     """Uses a backend's loader as the adapter for it does, and converts its batches.
 
-    `work` is what it loads, in the words of a difference. `iterator` is the loader's, of the epoch
-    that is to be stopped. `measurement` has the rounds of the backend, and `schedule` their blocks.
+    `given` is the backend's loader, or what makes one for each epoch; `loader` is the last of
+    these. `work` is what it loads, in the words of a difference. `iterator` is the loader's, of the
+    epoch that is to be stopped. `measurement` has the rounds of the backend, and `schedule` their
+    blocks.
     """
 
     work: Mapping[str, Any]
@@ -70,19 +72,21 @@ class BackendAdapter(IterableAdapter):
     iterator: Iterator[Any] | None = None
 
     def __init__(self, backend: Backend) -> None:
-        self.loader, self._convert = backend.loader, backend.convert
+        self.given, self._convert = backend.loader, backend.convert
+        self.loader = self.given() if makes_loaders(self.given) else self.given
         self._inner = adapter_for(self.loader)
         of_batches = () if self._convert else ("samples", "nbytes", "keep")
-        for name in ("made", "stages", "fence", "distributions", *of_batches):
+        for name in ("stages", "fence", "distributions", *of_batches):
             setattr(self, name, getattr(self._inner, name))
 
     def describe(self, loader: Any) -> LoaderInfo:
         """What is known of the loader; one that is made for an epoch has nothing ready before."""
         info = self._inner.describe(loader)
-        return replace(info, ready_batches=0) if isinstance(self._inner, FactoryAdapter) else info
+        return replace(info, ready_batches=0) if makes_loaders(self.given) else info
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """A new epoch, of converted batches."""
+        self.loader = loader
         self.iterator = epoch = self._inner.epoch(loader)
         return map(self._convert, begun(epoch)) if self._convert else epoch
 
@@ -102,7 +106,7 @@ class BackendAdapter(IterableAdapter):
         self._collect_before_fork()
         try:
             batch = next(self.epoch(self.loader), NO_BATCH)
-            if batch is NO_BATCH or self.iterator is self.loader:
+            if batch is NO_BATCH or self.iterator is self.given:
                 raise UsageError(NOT_AGAIN)
             samples = Counter(self, settings.samples).samples(batch)
             self.work = {
@@ -121,7 +125,7 @@ class BackendAdapter(IterableAdapter):
         try:
             while (block := schedule.block) is not None:
                 left = schedule.left
-                for batch in self.measurement.epoch(self.loader, None):
+                for batch in self.measurement.epoch(self.given, None):
                     if schedule.block is None:  # the batch belongs to none
                         return
                     yield batch

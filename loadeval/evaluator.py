@@ -18,8 +18,20 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+<<<<<<< HEAD
 from loadeval.adapter import Adapter, adapter_for, is_iterable, length_of, overrides_of
 from loadeval.core.alternate import Alternation, log_side_effects
+=======
+from loadeval.adapter import (
+    Adapter,
+    adapter_for,
+    is_iterable,
+    length_of,
+    makes_loaders,
+    overrides_of,
+)
+from loadeval.core.alternate import Alternation
+>>>>>>> 1b79a54cb2a43a8bae7491d659479484beb85ac3
 from loadeval.core.annotate import annotation_for
 from loadeval.core.batch import REGIONS
 from loadeval.core.counting import Counter
@@ -57,7 +69,7 @@ class Measurement:
     `guard`: from then on training gets the loader's own epochs, or those of the kept batches.
 
     Args:
-        loader: what to measure.
+        loader: what to measure; a callable is called now, and for each epoch but the first.
         settings: how.
         cache: the batches to replay, where they are known; else those that `loader` gives first.
         adapter: how to use the loader; by default the registered one.
@@ -83,6 +95,9 @@ class Measurement:
                 "overwrite=True it replaces the earlier one"
             )
         self.settings = settings
+        given, self._made, self._first = loader, None, None
+        if makes_loaders(given):
+            self._made = self._first = loader = given()
         self.adapter = adapter = adapter or adapter_for(loader)
         self.counter = Counter(adapter, settings.samples)
         self._annotation = annotation_for(settings.annotate)
@@ -99,7 +114,8 @@ class Measurement:
         info, kept = replace(adapter.describe(loader), overrides=overrides_of(loader)), None
         if settings.mode == "replay":
             most = settings.num_cached_batches, settings.max_cache_bytes
-            cache = cache or fill(adapter, loader, self.counter, *most)
+            if cache is None:
+                cache, self._first = fill(adapter, loader, self.counter, *most), None
             kept = CacheInfo(len(cache))
         self.cache = cache
         file = None if settings.redact else settings.log_file
@@ -107,7 +123,7 @@ class Measurement:
         usual_warmup = (info.prefetch_depth or 0) + 1 + (settings.mode == "replay")
         header = Header(
             run_id=uuid.uuid4().hex,
-            name=settings.name or Path(file or type(loader).__name__).stem,
+            name=settings.name or Path(file or type(given).__name__).stem,
             mode=settings.mode,
             created=datetime.now(timezone.utc).isoformat(),
             unit=settings.unit,
@@ -162,7 +178,7 @@ class Measurement:
                     self._step.thread = threading.get_ident()
                 self.recorder.copies.measure()  # now nothing is timed
                 began_ns = clock()
-                made = adapter.made(loader)
+                made = self._loader_of_an_epoch(loader)
                 opened_ns = clock() - began_ns
                 begin = partial(self.recorder.begin_epoch, self.recorder.stages.begin(made))
                 began_ns = clock()
@@ -171,8 +187,8 @@ class Measurement:
                 if alternation is not None:
                     plan: EpochPlan = alternation.epoch(source, opened_ns)
                 else:
-                    most = min(left, self._length_of(loader, adapter))
-                    then = partial(self._after, most, loader, adapter, source, owner)
+                    most = min(left, self._length_of(made, adapter))
+                    then = partial(self._after, most, made, adapter, source, owner)
                     plan = RealEpoch(source, clock, opened_ns, most, then)
                 given = clock, owner, self.guard, self._annotation
                 return served(Serving(plan, begin, self.counter.best_for, *given), source)
@@ -182,12 +198,28 @@ class Measurement:
             # What fails in loadeval ends no replay; a user who closes it gets the loader back.
             replays = self.guard.has_tripped or not self.recorder.closed
             if self.cache is not None and left <= 0 and replays:
-                return self._replayed(self.cache, self._length_of(loader, adapter), owner)
+                length = self._length_of(self.loader_of(loader), adapter)
+                return self._replayed(self.cache, length, owner)
             self.recorder.stop_stages()
-            return _opened(adapter, loader)
+            return _opened(adapter, self._loader_of_an_epoch(loader))
         if "epoch" in vars(adapter):  # of a loader in place, whose iter() would come back here
             return adapter.epoch(loader)
         return iter(loader if is_iterable(loader) else loader())
+
+    def loader_of(self, given: Any) -> Any:
+        """The loader that `given` has made last; `given` itself where it is one."""
+        return given if self._made is None else self._made
+
+    def _loader_of_an_epoch(self, given: Any) -> Any:
+        """The loader that `given` makes for the next epoch; `given` itself where it is one."""
+        if not makes_loaders(given):
+            return given
+        made, self._first = self._first, None
+        if made is None:
+            with AskingTheLoader():
+                made = given()
+        self._made = made
+        return made
 
     def _length_of(self, loader: Any, adapter: Adapter) -> float:
         """How many batches an epoch of replay has; `loader` may be shorter than the first one."""
@@ -439,7 +471,8 @@ class LoaderEvaluator:
     def __iter__(self) -> Iterator[Any]:
         measurement, refusal = self._measurement, None
         with measurement.guard:
-            refusal = measurement.adapter.refusal(self._loader, measurement.settings.mode)
+            loader = measurement.loader_of(self._loader)
+            refusal = measurement.adapter.refusal(loader, measurement.settings.mode)
         if refusal is not None:
             raise UsageError(refusal)
         self._assigned.clear()

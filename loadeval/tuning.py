@@ -80,14 +80,14 @@ class Tuning:
     have now, as far as they are known.
     """
 
-    trials: tuple[Trial, ...]
+    trials: Sequence[Trial]
     chosen: Trial
     best: Options
     arguments: Options
     present: Options
     unit: str
     made_at: str | None
-    notes: tuple[str, ...]
+    notes: Sequence[str]
 
     def sections(self) -> list[Section]:
         """What was chosen, a table of what was tried, and what to change where."""
@@ -284,14 +284,14 @@ def _tuned(
             gains[at] = gain
     chosen, names, present = trials[_cheapest(gains)], info.setting_names or {}, _merged(known, {})
     return Tuning(
-        trials=tuple(trials),
+        trials=trials,
         chosen=chosen,
         best=_merged(settings, chosen.changes),
         arguments={names.get(name, name): value for name, value in chosen.changes.items()},
         present={name: present[name] for name in space if present.get(name) is not None},
         unit=unit,
         made_at=info.made_at,
-        notes=tuple(notes),
+        notes=notes,
     )
 
 

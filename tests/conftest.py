@@ -20,7 +20,7 @@ from tests.whole_outputs import differences, shortened, written
 
 CHECK = """
 frameworks injected demo
-adapters/test_dali_dynamic.py adapters/test_dali_pipeline.py adapters/test_dali_reconfigured.py
+adapters/test_dali_dynamic.py adapters/test_dali_pipeline.py
 adapters/test_grain.py adapters/test_huggingface_datasets.py adapters/test_in_stacks.py
 adapters/test_litdata.py adapters/test_ray_data.py adapters/test_reconfigure.py
 adapters/test_spdl_pipeline.py

@@ -5,7 +5,7 @@ ADAPTERS = {
     "accelerate": "loadeval_adapters.torch:PyTorchAdapter",
     "lightning.fabric.wrappers": "loadeval_adapters.torch:PyTorchAdapter",
     "lightning_fabric.wrappers": "loadeval_adapters.torch:PyTorchAdapter",
-    "torchdata.stateful_dataloader": "loadeval_adapters.stateful:StatefulDataLoaderAdapter",
+    "torchdata.stateful_dataloader": "loadeval_adapters.torch:StatefulDataLoaderAdapter",
     "torchdata.nodes": "loadeval_adapters.others:NodesAdapter",
     "nvidia.dali.plugin": "loadeval_adapters.dali:DALIAdapter",
     "nvidia.dali.pipeline": "loadeval_adapters.dali:DALIPipelineAdapter",

@@ -3,58 +3,22 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
 import numpy as np
-from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.types import to_numpy_type
 
-from loadeval import IterableAdapter, LoaderInfo, StageNote, Watch
+from loadeval import IterableAdapter, LoaderInfo, Watch
 
 NOT_TIMED = (
     "DALI tells the times of its operators only to Nsight Systems: run nsys profile -t nvtx,cuda "
     "python train.py"
 )
-FED = re.compile(rb"\n[\x00-\x7f](ExternalSource|\w*inputs__)")
-"""Finds, in a serialised pipeline, an operator whose data are not serialised with it."""
-KEPT = (
-    "device_id",
-    "seed",
-    "exec_pipelined",
-    "exec_async",
-    "exec_dynamic",
-    "stream_policy",
-    "concurrency",
-    "set_affinity",
-    "enable_memory_stats",
-)
-"""Arguments of a Pipeline that are properties of it, beside those that can be changed."""
 NAMES = {"num_workers": "num_threads", "prefetch_depth": "prefetch_queue_depth"}
-
-
-class NotTimed:
-    """Says why nothing is timed: see LoaderStages."""
-
-    def __init__(self) -> None:
-        self._untold = [StageNote(NOT_TIMED)]
-
-    def begin(self, loader: Any) -> Callable[[int], object]:  # noqa: ARG002 - nothing to look into
-        """See LoaderStages."""
-        return lambda _: None
-
-    def take(self) -> list[StageNote]:
-        """The note, once."""
-        notes, self._untold = self._untold, []
-        return notes
-
-    def close(self) -> None:
-        """Do nothing, for nothing is held."""
 
 
 class AnyDALIAdapter(IterableAdapter):
@@ -68,9 +32,9 @@ class AnyDALIAdapter(IterableAdapter):
     watch = Watch(classes={}, inside=("nvidia.dali",))
     distributions = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")
 
-    def stages(self, loader: Any) -> NotTimed:  # noqa: ARG002 - the same for all
-        """Says that DALI's operators are not timed."""
-        return NotTimed()
+    def stages(self, loader: Any) -> str:  # noqa: ARG002 - the same for all
+        """Why DALI's operators are not timed."""
+        return NOT_TIMED
 
 
 def _calls(next_batch: Callable[[], Any], batches: int | None) -> Iterator[Any]:
@@ -133,65 +97,6 @@ class DALIAdapter(AnyDALIAdapter):
             length=info.length if has_length else None,
             ready_batches=int(ready),
         )
-
-    def tunable(self, loader: Any) -> Mapping[str, Any]:
-        """Threads and queue of the first pipeline of an iterator for PyTorch, or nothing.
-
-        Nothing where Python functions are in a pipeline, or feed it, and of a class with a
-        constructor of its own.
-        """
-        is_torchs = _constructor(loader).__module__ == "nvidia.dali.plugin.pytorch"
-        if not is_torchs or None in map(_serialised, loader._pipes):
-            return {}
-        return _settings(loader._pipes[0])
-
-    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
-        """An iterator over new pipelines, all with `settings`, at the start of their data."""
-        pipelines = []
-        for pipeline in loader._pipes:
-            # Pipeline.deserialize() would forget the executor.
-            kept = {name: getattr(pipeline, name) for name in KEPT if hasattr(pipeline, name)}
-            kept["enable_checkpointing"] = pipeline._enable_checkpointing
-            chosen = {**kept, **_settings(pipeline), **settings}
-            made = Pipeline(pipeline.max_batch_size, **chosen)  # type: ignore[no-untyped-call]  # DALI's
-            made.deserialize_and_build(_serialised(pipeline))  # type: ignore[no-untyped-call]  # DALI's
-            pipelines.append(made)
-        given = {
-            "auto_reset": loader._auto_reset,
-            "last_batch_policy": loader._last_batch_policy,
-            "prepare_first_batch": loader._prepare_first_batch,
-        }
-        if loader._reader_name:
-            given["reader_name"] = loader._reader_name
-        else:
-            given |= {"size": loader._size, "last_batch_padded": loader._last_batch_padded}
-        for name, attribute in (("output_map", "output_map"), ("output_types", "_outputs_types")):
-            if name in inspect.signature(_constructor(loader).__init__).parameters:
-                given[name] = getattr(loader, attribute)
-        return type(loader)(pipelines, **given)
-
-
-def _constructor(loader: Any) -> Any:
-    """The class that defines the constructor of `loader`."""
-    return next(kind for kind in type(loader).__mro__ if "__init__" in vars(kind))
-
-
-def _serialised(pipeline: Any) -> bytes | None:
-    """What DALI can rebuild `pipeline` from; None where Python is in it, or feeds it."""
-    try:
-        graph: bytes = pipeline._pipe.SerializeToProtobuf()  # serialize() fails once deserialised
-    except RuntimeError:  # a Python function is one of the operators
-        return None
-    return None if FED.search(graph) else graph
-
-
-def _settings(pipeline: Any) -> dict[str, Any]:
-    """The settings that can be changed, as the user writes them."""
-    depth = pipeline.cpu_queue_size
-    if pipeline.exec_separated:
-        depth = {"cpu_size": depth, "gpu_size": pipeline.gpu_queue_size}
-    queue = {"prefetch_queue_depth": depth} if pipeline.exec_pipelined else {}
-    return {"num_threads": pipeline.num_threads, **queue}
 
 
 def _samples_in(outputs: dict[str, Any]) -> int | None:

@@ -9,7 +9,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -128,11 +127,9 @@ class SPDLAdapter(IterableAdapter):
         names = ("num_threads", "buffer_size")
         return {name: has[f"_{name}"] for name in names} if "_num_threads" in has else {}
 
-    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
-        """A copy of `loader` with other threads or another buffer, over the same source."""
-        again = copy(loader)
-        vars(again).update({f"_{name}": value for name, value in settings.items()})
-        return again
+    def change(self, loader: Any, settings: Mapping[str, Any]) -> None:
+        """The next epoch's pipeline is built with other threads, or another buffer."""
+        vars(loader).update({f"_{name}": value for name, value in settings.items()})
 
 
 class SPDLPipelineAdapter(SPDLAdapter):
@@ -223,7 +220,6 @@ class OperatorStages:
     def __init__(self) -> None:
         self._timed: list[TimedPipeline] = []
         self._found: list[OperatorTimes | StageNote] = []
-        self._said: set[str] = set()
 
     def begin(self, loader: Any) -> Callable[[int], object]:
         """See LoaderStages."""
@@ -260,9 +256,7 @@ class OperatorStages:
             self._say(f"{type(error).__name__}: {error}")
 
     def _say(self, why: str) -> None:
-        if why not in self._said:
-            self._said.add(why)
-            self._found.append(StageNote(f"the stages of this SPDL pipeline are not timed: {why}"))
+        self._found.append(StageNote(f"the stages of this SPDL pipeline are not timed: {why}"))
 
     def take(self) -> Sequence[OperatorTimes | StageNote]:
         """See LoaderStages."""

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from types import FrameType
+from traceback import walk_stack
 from typing import Any, ClassVar
 
 from torch import distributed
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, IterableDataset
 
 from loadeval import IterableAdapter, LoaderInfo, LoaderStages, UsageError, Watch, adapter_for
+from loadeval_adapters.others import ResumableAdapter
 
 IN_PLACE = "Measure it in place instead: install(dataloader)"
 UNPREPARED = (
@@ -200,7 +201,7 @@ class PyTorchAdapter(IterableAdapter):
             return f"{name}={value!r} changes how an iterable-style dataset divides its samples"
         return super()._change_of_batches(loader, name, value)
 
-    def _change(self, loader: Any, settings: Mapping[str, Any]) -> None:
+    def change(self, loader: Any, settings: Mapping[str, Any]) -> None:
         """Give `loader` the settings of another DataLoader, whose constructor checks them.
 
         What was loaded into it, and what a subclass keeps in it, stays. Without workers, settings
@@ -219,6 +220,30 @@ class PyTorchAdapter(IterableAdapter):
             changed.append("batch_sampler")
         for name in changed:
             object.__setattr__(loader, name, getattr(again, name))  # its own forbids some
+
+
+class StatefulDataLoaderAdapter(ResumableAdapter, PyTorchAdapter):
+    """torchdata's, which has begun its next epoch where it was asked for its state."""
+
+    watch = replace(PyTorchAdapter.watch, inside=("torch.utils.data", "torchdata"))
+    distributions: ClassVar[tuple[str, ...]] = ("torch", "torchdata")
+    _began_from: dict[str, Any] | None = None
+
+    def epoch(self, loader: Any) -> Iterator[Any]:
+        """The rest of an epoch after `load_state_dict`, else a whole one."""
+        self._began_from = loader.next_iter_state
+        return super().epoch(loader)
+
+    def describe(self, loader: Any) -> LoaderInfo:
+        """As a DataLoader's; its workers load for the epoch to come once the state was asked."""
+        info = super().describe(loader)
+        has_begun = getattr(loader, "_initial_iter_for_state_dict", False)
+        return replace(info, ready_batches=info.prefetch_depth) if has_begun else info
+
+    def release(self, loader: Any, epoch: Iterator[Any]) -> None:
+        """Stop all workers; a state that the epoch began from is to be loaded again."""
+        super().release(loader, epoch)
+        loader.load_state_dict(loader.next_iter_state or self._began_from or {})
 
 
 def _arguments(loader: Any) -> dict[str, Any]:
@@ -282,9 +307,5 @@ def _maker(loader: Any) -> str | None:
 
 def _is_called_from(*modules: str) -> bool:
     """Whether the call came through a module whose name begins with one of `modules`."""
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - who asks is known nowhere else
-    while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith(modules):
-            return True
-        frame = frame.f_back
-    return False
+    frames = walk_stack(sys._getframe())  # noqa: SLF001 - who asks is known nowhere else
+    return any(str(frame.f_globals.get("__name__")).startswith(modules) for frame, _ in frames)

@@ -17,7 +17,7 @@ from bench.zoo.costs import Alone, Both, Burn, Cost, Matmul, Sleep, least_ms, un
 from bench.zoo.programs import Samples
 from bench.zoo.storage import read_anew, write_random
 from bench.zoo.truth import Transformed, numbered
-from loadeval.demo.photographs import make_photographs
+from loadeval.demo.run import make_photographs
 
 FILES = 64
 ANY_ORDER = "in_order" in inspect.signature(DataLoader).parameters

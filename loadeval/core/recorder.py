@@ -149,7 +149,7 @@ class Recorder:
         settings: Settings,
         header: Header,
         probes: Iterable[Probe],
-        stages: Callable[[], LoaderStages | None],
+        stages: Callable[[], LoaderStages | str | None],
         tracking: Any,
     ) -> None:
         self._redact: Callable[[Line], Line] = lambda line: line
@@ -472,20 +472,24 @@ class OpenEpoch:
 
 
 class StageRecorder:
-    """Asks a LoaderStages what it found, and closes it once it raises.
+    """Asks a LoaderStages what it found, and closes it once it raises. Notes are said once.
 
-    `inside` makes it; None is for a loader that cannot be looked into.
+    `inside` makes it; None is for a loader that cannot be looked into, a sentence says why not.
     """
 
-    def __init__(self, inside: Callable[[], LoaderStages | None]) -> None:
+    def __init__(self, inside: Callable[[], LoaderStages | str | None]) -> None:
         self._origin_ns = time.perf_counter_ns()
         self._stages: Any = None  # a LoaderStages, which may have `look`
         self._is_open = False
         self._notes: list[StageNote] = []
+        self._said: set[StageNote] = set()
         self._guard = Guard(self._give_up)
         with self._guard:
-            self._stages = inside()
-            self._is_open = self._stages is not None
+            stages = inside()
+            if isinstance(stages, str):
+                self._notes.append(StageNote(stages))
+            else:
+                self._stages, self._is_open = stages, stages is not None
 
     def begin(self, loader: Any) -> Callable[[int], object]:
         """See LoaderStages; the function that it returns does not raise."""
@@ -517,9 +521,9 @@ class StageRecorder:
         found: list[Line] = []
         if self._stages is not None and not self._guard.has_tripped:
             with self._guard:
-                found = [self._line(data) for data in self._stages.take()]
+                found = [*self._lines(self._stages.take())]
         notes, self._notes = self._notes, []
-        found += map(self._line, notes)
+        found += self._lines(notes)
         return [line for line in found if not isinstance(line, log_lines.StageTimes) or line.batch]
 
     def close(self) -> None:
@@ -529,10 +533,13 @@ class StageRecorder:
             with self._guard:
                 self._stages.close()
 
-    def _line(self, data: Any) -> Line:
-        if isinstance(data, StageNote):
-            return Event(time.perf_counter_ns() - self._origin_ns, data.message, data.kind)
-        return cast("Line", log_lines.since(data, self._origin_ns))
+    def _lines(self, found: Iterable[Any]) -> Iterator[Line]:
+        for data in found:
+            if not isinstance(data, StageNote):
+                yield cast("Line", log_lines.since(data, self._origin_ns))
+            elif data not in self._said:
+                self._said.add(data)
+                yield Event(time.perf_counter_ns() - self._origin_ns, data.message, data.kind)
 
     def _give_up(self, error: Exception) -> None:
         why = f"the loader is not looked into any more ({in_words(error)})"

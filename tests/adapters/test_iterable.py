@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import IterableAdapter, LoaderEvaluator, UsageError
-from loadeval.adapter import FactoryAdapter
+from loadeval.testing import same_batch
 from tests.adapters.loaders import contract
 
 
@@ -57,7 +57,15 @@ TestIterables = contract(
     generator=arrays,
     restarting=Restarting,
 )
-TestFactories = contract(FactoryAdapter, generator=lambda: arrays, dataloader=lambda: numbers)
+
+
+@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
+@pytest.mark.parametrize("make", [arrays, numbers])
+def test_what_a_callable_returns_is_served(make: Any, mode: str) -> None:
+    with LoaderEvaluator(make, mode, num_cached_batches=5) as evaluator:
+        for epoch in (list(evaluator), list(evaluator)):
+            assert len(epoch) == 5
+            assert all(map(same_batch, epoch, make()))
 
 
 class Counted:

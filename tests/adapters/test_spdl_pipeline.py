@@ -11,7 +11,6 @@ from spdl.pipeline import SharedMemorySegmentPool, iterate_in_subprocess, run_pi
 from spdl.pipeline.defs import Aggregator
 
 from loadeval import LoaderEvaluator, UsageError
-from loadeval.adapter import FactoryAdapter
 from loadeval.testing import AdapterContract, same_batch
 from tests.adapters.loaders import adapter_of, contract, describe
 from tests.images import FILES, decode
@@ -76,7 +75,6 @@ TestSubprocess = contract(
     KeepsItsProcess,
     subprocess=lambda: run_pipeline_in_subprocess(builder().get_config(), num_threads=3),
 )
-TestFactory = contract(FactoryAdapter, function=lambda: pipeline)
 
 
 def test_kept_batches_give_their_shared_memory_back() -> None:
@@ -85,6 +83,14 @@ def test_kept_batches_give_their_shared_memory_back() -> None:
     loader = iterate_in_subprocess(Reiterated, arena=arena)
     evaluator = LoaderEvaluator(loader, mode="replay", num_cached_batches=6, epoch_batches=6)
     assert [batch[0, 0] for batch in evaluator.cached_batches] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
+def test_a_function_returns_a_pipeline_for_each_epoch(mode: str) -> None:
+    with LoaderEvaluator(pipeline, mode, num_cached_batches=5) as evaluator:
+        for epoch in (list(evaluator), list(evaluator)):
+            assert len(epoch) == 5
+            assert all(map(same_batch, epoch, pipeline()))
 
 
 @pytest.mark.parametrize("make", [pipeline, started])

@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 
 from loadeval.data.log import read_run
-from loadeval.demo.photographs import ROTATIONS, make_photographs
-from loadeval.demo.run import run_demo
+from loadeval.demo.run import ROTATIONS, make_photographs, run_demo
 from loadeval.errors import UsageError
 from loadeval.estimate.gap import gap
 
