@@ -15,12 +15,17 @@ import typer
 from loadeval.cli import console
 from loadeval.cli.console import Command, say, shown_path
 from loadeval.cli.hangs import HangTeller
-from loadeval.data.folder import LoaderRecord, ProcessRecord
+from loadeval.data.folder import (
+    LoaderRecord,
+    ProcessRecord,
+    loaders_in,
+    new_folder,
+    trainings_in,
+)
 from loadeval.data.run import Run
 from loadeval.errors import UsageError, in_words
 from loadeval.launch.command import end_like, name_of, remove_marks, why_nothing
 from loadeval.launch.command import run as run_command
-from loadeval.launch.folder import loaders_in, new_folder, trainings_in
 from loadeval.launch.loadeval_inject import REFUSED_MARK
 from loadeval.launch.settings import RunSettings, check, settings_in
 from loadeval.launch.why_ended import why_ended

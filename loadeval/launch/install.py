@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loadeval.data.folder import new_folder
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.evaluator import Measurement
 from loadeval.launch import hook
-from loadeval.launch.folder import new_folder
 from loadeval.launch.loadeval_inject import said
 from loadeval.launch.session import TORCH, OneLoader, Session
 from loadeval.launch.settings import RunSettings, adapters, check

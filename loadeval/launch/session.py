@@ -18,13 +18,12 @@ from typing import Any
 
 from loadeval.adapter import adapter_for, begun, length_of
 from loadeval.core import threads
-from loadeval.data.folder import LoaderRecord, ProcessRecord, Role
+from loadeval.data.folder import LoaderRecord, ProcessRecord, Role, claimed
 from loadeval.data.lines import Mode
 from loadeval.data.log import LOST, why
 from loadeval.errors import UsageError, warn
 from loadeval.evaluator import Measurement, place_among_ranks
 from loadeval.launch.ended import note
-from loadeval.launch.folder import claimed
 from loadeval.launch.loadeval_inject import ENDED_MARK, ENOUGH_MARK, REFUSED_MARK, failed
 from loadeval.launch.settings import RunSettings, override
 from loadeval.probes import NAMES

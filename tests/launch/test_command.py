@@ -13,11 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loadeval.data.folder import processes_in
+from loadeval.data.folder import new_folder, processes_in
 from loadeval.errors import UsageError
 from loadeval.launch import command, loadeval_inject
 from loadeval.launch.command import end_like, name_of, why_nothing
-from loadeval.launch.folder import new_folder
 from loadeval.launch.settings import RunSettings
 
 PYTHON = sys.executable
@@ -175,7 +174,7 @@ def test_where_no_folder_can_be_made_the_logs_are_with_temporary_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr("loadeval.launch.folder.PARENT", tmp_path / "file" / "loadeval-runs")
+    monkeypatch.setattr("loadeval.data.folder.PARENT", tmp_path / "file" / "loadeval-runs")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     folder = new_folder("train", "now")
     assert folder.name == "train-now"
