@@ -23,9 +23,9 @@ from loadeval.data.lines import Mode
 from loadeval.data.log import LOST, why
 from loadeval.errors import UsageError, warn
 from loadeval.evaluator import Measurement, place_among_ranks
-from loadeval.launch.ended import note
 from loadeval.launch.loadeval_inject import ENDED_MARK, ENOUGH_MARK, REFUSED_MARK, failed
 from loadeval.launch.settings import RunSettings, override
+from loadeval.launch.why_ended import note
 from loadeval.probes import NAMES
 from loadeval.settings import Settings
 
