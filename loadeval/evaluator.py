@@ -263,10 +263,10 @@ def place_among_ranks() -> dict[str, int]:
     return place if place.get("world_size", 1) > 1 else {}
 
 
-def free_name(path: File) -> Path:
+def free_name(path: File, first: int = 1) -> Path:
     """A file beside `path` that is not there: of run.jsonl it is run-1.jsonl, or run-2.jsonl."""
     path = Path(path)
-    names = (path.with_stem(f"{path.stem}-{number}") for number in count(1))
+    names = (path.with_stem(f"{path.stem}-{number}") for number in count(first))
     return next(name for name in names if not name.exists())
 
 

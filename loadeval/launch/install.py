@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,14 +125,8 @@ def install(
         return _install_one(loader, Settings(**given))
     if hook.is_of_command():
         raise UsageError("this process is measured already, by `loadeval run`: omit install()")
-    run_settings = RunSettings(
-        folder="",
-        mode=mode,  # type: ignore[arg-type]  # checked next
-        batches=batches,
-        redact=redact,
-        settings=dict(settings or {}),
-        allow_changes=allow_changes,
-    )
+    own_options = {"mode": mode, "batches": batches, "redact": redact}
+    run_settings = RunSettings(own_options, settings or {}, allow_changes)
     check(run_settings)
     if hook.state.session is not None:
         hook.end_session(hook.state.session)
@@ -141,7 +134,7 @@ def install(
     output_folder = None if output is None else Path(output)
     folder = new_folder(name or "python", time.strftime("%Y%m%d-%H%M%S"), output_folder)
     said.clear()
-    session = Session(replace(run_settings, folder=str(folder)))
+    session = Session(run_settings, folder)
     hook.use(session, adapters())
     return Installed(session, partial(hook.end_session, session), folder)
 
