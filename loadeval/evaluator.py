@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from loadeval.estimate.gap import Gap
     from loadeval.report.report import Report
 
+Make = Callable[[], Iterator[Any]]
+"""Makes the iterator of an epoch."""
+
 
 class Measurement:
     """One run: measures epochs of a loader, and records them.
@@ -126,13 +129,13 @@ class Measurement:
                 schedule, adapter, self.counter, info, settings, self.recorder
             )
 
-    def epoch(self, loader: Any, owner: object, adapter: Adapter | None = None) -> Iterator[Any]:
+    def epoch(self, loader: Any, owner: object, make: Make | None = None) -> Iterator[Any]:
         """An epoch of `loader`, measured while the run goes on.
 
-        `adapter` makes its iterator, by default that of the run. The epoch holds `owner`. Raises
-        what the loader raises when it is asked for its iterator.
+        `make` makes its iterator, by default the run's adapter does. The epoch holds `owner`.
+        Raises what the loader raises when it is asked for its iterator.
         """
-        adapter, source = adapter or self.adapter, None
+        adapter, source = self.adapter if make is None else adapter_for(loader), None
         settings, clock, alternation = self.settings, self.settings.clock, self.alternation
         # How many of the loader's own batches are still to be measured.
         real = settings.batches or math.inf if self.cache is None else settings.replay_after
@@ -157,7 +160,7 @@ class Measurement:
                 opened_ns = clock() - began_ns
                 begin = partial(self.recorder.begin_epoch, self.recorder.stages.begin(made))
                 began_ns = clock()
-                source = _opened(adapter, made)
+                source = _opened(make or partial(adapter.epoch, made))
                 opened_ns += clock() - began_ns
                 if alternation is not None:
                     plan: EpochPlan = alternation.epoch(source, opened_ns)
@@ -175,9 +178,9 @@ class Measurement:
             if self.cache is not None and left <= 0 and replays:
                 return self._replayed(self.cache, self._length_of(loader, adapter), owner)
             self.recorder.stop_stages()
-            return _opened(adapter, loader)
-        if "epoch" in vars(adapter):  # of a loader in place, whose iter() would come back here
-            return adapter.epoch(loader)
+            return _opened(make or partial(adapter.epoch, loader))
+        if make is not None:
+            return make()
         return iter(loader if is_iterable(loader) else loader())
 
     def _length_of(self, loader: Any, adapter: Adapter) -> float:
@@ -238,10 +241,10 @@ class Measurement:
         write_metrics(self.recorder.run(), self.recorder.lines(), path)
 
 
-def _opened(adapter: Adapter, loader: Any) -> Iterator[Any]:
+def _opened(make: Make) -> Iterator[Any]:
     try:
         with AskingTheLoader(may_fail=True):
-            return adapter.epoch(loader)
+            return make()
     except LoadevalError as error:  # it tells the user what to do
         of_the_loader(error)
         raise
@@ -284,7 +287,44 @@ DALIS: dict[str, Callable[[LoaderEvaluator], Any]] = {
 """The attributes of DALI's class, and how each is read."""
 
 
-class LoaderEvaluator:
+class Measured:
+    """What measures, and is asked for what it has measured so far."""
+
+    def recorded(self) -> Run:
+        """Everything measured so far."""
+        raise NotImplementedError
+
+    def headroom(self) -> Gap:
+        """How much faster training would be if loading were free; for `alternate` mode.
+
+        In `log` mode it has what training waits, and no speed-up. `loadeval compare` compares a
+        logged run with a replayed one.
+        """
+        from loadeval.estimate.gap import gap  # noqa: PLC0415 - training needs no analysis
+
+        return gap(self.recorded())
+
+    def report(self) -> Report:
+        """All that is known so far: print it; `plot` draws it, `write_page` writes a page.
+
+        Raises UsageError in `replay` mode.
+        """
+        from loadeval.report.report import report_of_runs  # noqa: PLC0415 - training needs no report
+
+        return report_of_runs([self.recorded()])
+
+    def close(self) -> None:
+        """Stop measuring."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class LoaderEvaluator(Measured):
     """Wraps a data loader, and times every batch of the training loop that iterates it.
 
     `log` mode serves the loader's batches unchanged. `replay` mode reads
@@ -484,12 +524,6 @@ class LoaderEvaluator:
     def __setstate__(self, state: tuple[Any, Settings]) -> None:
         self._begin_beside(*state)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Stop measuring; finish the log, and the metrics file if there is to be one.
 
@@ -502,25 +536,6 @@ class LoaderEvaluator:
     def recorded(self) -> Run:
         """Everything measured so far, in all epochs, read from the log if there is one."""
         return self._measurement.recorder.run()
-
-    def headroom(self) -> Gap:
-        """How much faster training would be if loading were free; for `alternate` mode.
-
-        In `log` mode it has what training waits, and no speed-up. `loadeval compare` compares a
-        logged run with a replayed one.
-        """
-        from loadeval.estimate.gap import gap  # noqa: PLC0415 - training needs no analysis
-
-        return gap(self.recorded())
-
-    def report(self) -> Report:
-        """All that is known so far: print it; `plot` draws it, `write_page` writes a page.
-
-        Raises UsageError in `replay` mode.
-        """
-        from loadeval.report.report import report_of_runs  # noqa: PLC0415 - training needs no report
-
-        return report_of_runs([self.recorded()])
 
     def get_metrics(self) -> dict[str, Any]:
         """The metrics of DALI's class over all epochs, times in seconds; {} before the first batch.

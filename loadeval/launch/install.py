@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loadeval.data.folder import new_folder
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
-from loadeval.evaluator import Measurement
+from loadeval.evaluator import Measured, Measurement
 from loadeval.launch import hook
 from loadeval.launch.loadeval_inject import said
 from loadeval.launch.session import TORCH, OneLoader, Session
@@ -21,13 +21,8 @@ from loadeval.launch.settings import RunSettings, adapters, check
 from loadeval.probes import NAMES
 from loadeval.settings import Settings
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
-    from loadeval.estimate.gap import Gap
-
-
-class Installed:
+class Installed(Measured):
     """What `install` measures, until you close it, or leave the `with` block.
 
     Attributes:
@@ -55,25 +50,10 @@ class Installed:
             raise UsageError("nothing was measured yet: no known loader was iterated")
         return measurement.recorder.run()
 
-    def headroom(self) -> Gap:
-        """How much faster training would be if loading were free; see LoaderEvaluator.headroom.
-
-        Raises UsageError where no loader was iterated yet.
-        """
-        from loadeval.estimate.gap import gap  # noqa: PLC0415 - training needs no analysis
-
-        return gap(self.recorded())
-
     def close(self) -> None:
         """Stop measuring, and finish the logs. Closing it twice is fine."""
         self._end()
         self._loader = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def install(

@@ -15,19 +15,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from loadeval.adapter import adapter_for, begun, length_of
+from loadeval.adapter import begun, length_of
 from loadeval.core import threads
 from loadeval.data.folder import LoaderRecord, ProcessRecord, Role, claimed
 from loadeval.data.log import LOST, why
 from loadeval.errors import UsageError, warn
-from loadeval.evaluator import Measurement, free_name, place_among_ranks
+from loadeval.evaluator import Make, Measurement, free_name, place_among_ranks
 from loadeval.launch.loadeval_inject import ENDED_MARK, ENOUGH_MARK, REFUSED_MARK, failed
 from loadeval.launch.settings import RunSettings, override
 from loadeval.launch.why_ended import note
 from loadeval.probes import NAMES
 from loadeval.settings import Settings
-
-Make = Callable[[], Iterator[Any]]
 
 TORCH = "torch.utils.data"
 WATCHED, STEPPED = "steps of optimizers are watched", "an optimizer made its first step"
@@ -53,8 +51,7 @@ class MeasuredLoader:
     def __init__(
         self, loader: Any, log: Path, options: dict[str, Any], *, has_gradients: bool
     ) -> None:
-        own = {"log_file": log, "name": log.stem, "probes": NAMES, "stages": True}
-        settings = Settings(**options, **own)
+        settings = Settings(log_file=log, name=log.stem, probes=NAMES, stages=True, **options)
         self.measurement = Measurement(loader, settings)
         self.log, self.kind = log, _kind_of(loader)
         self.has_gradients = has_gradients
@@ -114,13 +111,11 @@ def measured_epoch(
 ) -> Iterator[Any]:
     """An epoch of `loader`, which is being asked for its iterator: iter() would come back here."""
 
-    def made(loader: Any) -> Iterator[Any]:
+    def made() -> Iterator[Any]:
         epoch = make()
         return begun(epoch) if epoch is loader else epoch
 
-    adapter = adapter_for(loader)
-    adapter.epoch = made  # type: ignore[method-assign]
-    return measurement.epoch(loader, owner, adapter)
+    return measurement.epoch(loader, owner, made)
 
 
 class Session:
