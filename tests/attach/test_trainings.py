@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadeval.attach.trainings import ProcessTree
+from loadeval.attach.marks import ProcessTree
 from loadeval.probes.looks import LookedAt
 from loadeval.probes.stacks import NOT_PERMITTED, NOT_PYTHON, ProcessStacks, ThreadStacks
 from tests.attach import seen as attached
