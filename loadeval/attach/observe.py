@@ -92,7 +92,7 @@ BLOCKED_BY = {
 LONGEST_NAME = 48
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SeenLine:
     """A line of the program, FOLDER/FILE:LINE FUNCTION, and the share of the moments there.
 
@@ -104,7 +104,7 @@ class SeenLine:
     share: Estimate
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Loading:
     """What `count` processes or threads that load do, and in which lines; None is not known.
 
@@ -124,7 +124,7 @@ class Loading:
     blocked_in: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Attached:
     """A training, as it was seen from outside, and what is said of it; None is not known.
 

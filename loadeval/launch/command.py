@@ -35,7 +35,7 @@ IsEnough = Callable[[Sequence[ProcessRecord]], bool]
 """Asked of what the processes of a command have recorded: whether it is to be ended."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ended:
     """How a command ended.
 

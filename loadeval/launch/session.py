@@ -265,7 +265,10 @@ class Session:
         """Write what is known about the loaders to this process's file; a forked child has none."""
         if os.getpid() != self._pid or (self._saving.locked() and not ended):
             return
-        record, self._saved_s = self._record(ended=ended), time.monotonic()
+        are_steps = any(loader.optimizer_steps for loader in self.loaders)
+        loaders = tuple(loader.record(are_steps=are_steps) for loader in self.loaders)
+        record = ProcessRecord(self._name, self._rank, self._pid, ended, loaders)
+        self._saved_s = time.monotonic()
         path = self.folder / f"{self._name}.json"
         limit_s = threads.patience_s(self.folder) if ended else threads.STALLED_S
 
@@ -281,11 +284,6 @@ class Session:
 
         # On a thread, since a file system may stall.
         threads.within(limit_s, threads.LOG_THREAD, write)
-
-    def _record(self, *, ended: bool) -> ProcessRecord:
-        are_steps = any(loader.optimizer_steps for loader in self.loaders)
-        loaders = tuple(loader.record(are_steps=are_steps) for loader in self.loaders)
-        return ProcessRecord(self._name, self._rank, self._pid, ended, loaders)
 
 
 class OneLoader:

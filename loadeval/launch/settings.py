@@ -37,7 +37,7 @@ AS_JSON = {"True": "true", "False": "false", "None": "null"}
 """What Python writes otherwise than JSON."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunSettings:
     """What `loadeval run` tells the processes of its command, by their environment.
 
