@@ -18,10 +18,11 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -271,13 +272,12 @@ def _workers(workers: Sequence[ObservedProcess], marks: Marks, line_of: LineOf) 
         for state in moments
         if state.state in {"S", "D"} and state.wchan and not ASKING.search(state.wchan)
     )
-    where, count = next(iter(asleep.most_common(1)), ("", 0))
-    blocked_in = where if count and count >= LEAST_BLOCKED * len(moments) else None
+    often = (where for where, n in asleep.most_common(1) if n >= LEAST_BLOCKED * len(moments))
     return replace(
         loading,
         run_queue_share=run_queue_share,
         blocked_share=blocked_share,
-        blocked_in=blocked_in,
+        blocked_in=next(often, None),
     )
 
 
@@ -291,15 +291,14 @@ def _lines(
     """
     seen = [frames_of(reading) for reading in readings]
     keys = [(frames[0].file, plain_name(frames[0])) if frames else None for frames in seen]
-    lines = []
-    for function in filter(None, dict.fromkeys(keys)):
-        places = Counter(
-            (place_of(frames[0]), frames[1].function if len(frames) > 1 else "")
-            for frames, key in zip(seen, keys, strict=True)
-            if key == function
-        )
-        of_moments = share_of([key == function for key in keys])
-        lines.append(SeenLine(*places.most_common(1)[0][0], of_moments))
+    places = defaultdict[Any, Counter[tuple[str, str]]](Counter)
+    for key, frames in zip(keys, seen, strict=True):
+        if frames:
+            places[key][place_of(frames[0]), frames[1].function if frames[1:] else ""] += 1
+    lines = [
+        SeenLine(*of_function.most_common(1)[0][0], share_of([key == function for key in keys]))
+        for function, of_function in places.items()
+    ]
     return tuple(sorted(lines, key=lambda line: -line.share.value)[:MOST_LINES])
 
 
