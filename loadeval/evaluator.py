@@ -61,6 +61,9 @@ if TYPE_CHECKING:
     from loadeval.estimate.gap import Gap
     from loadeval.report.report import Report
 
+Make = Callable[[], Iterator[Any]]
+"""Makes the iterator of an epoch."""
+
 
 class Measurement:
     """One run: measures epochs of a loader, and records them.
@@ -151,13 +154,13 @@ class Measurement:
                 schedule, adapter, self.counter, info, settings, self.recorder
             )
 
-    def epoch(self, loader: Any, owner: object, adapter: Adapter | None = None) -> Iterator[Any]:
+    def epoch(self, loader: Any, owner: object, make: Make | None = None) -> Iterator[Any]:
         """An epoch of `loader`, measured while the run goes on.
 
-        `adapter` makes its iterator, by default that of the run. The epoch holds `owner`. Raises
-        what the loader raises when it is asked for its iterator.
+        `make` makes its iterator, by default the run's adapter does. The epoch holds `owner`.
+        Raises what the loader raises when it is asked for its iterator.
         """
-        adapter, source = adapter or self.adapter, None
+        adapter, source = self.adapter if make is None else adapter_for(loader), None
         settings, clock, alternation = self.settings, self.settings.clock, self.alternation
         # How many of the loader's own batches are still to be measured.
         real = settings.batches or math.inf if self.cache is None else settings.replay_after
@@ -182,7 +185,7 @@ class Measurement:
                 opened_ns = clock() - began_ns
                 begin = partial(self.recorder.begin_epoch, self.recorder.stages.begin(made))
                 began_ns = clock()
-                source = _opened(adapter, made)
+                source = _opened(make or partial(adapter.epoch, made))
                 opened_ns += clock() - began_ns
                 if alternation is not None:
                     plan: EpochPlan = alternation.epoch(source, opened_ns)
@@ -201,9 +204,15 @@ class Measurement:
                 length = self._length_of(self.loader_of(loader), adapter)
                 return self._replayed(self.cache, length, owner)
             self.recorder.stop_stages()
+<<<<<<< HEAD
             return _opened(adapter, self._loader_of_an_epoch(loader))
         if "epoch" in vars(adapter):  # of a loader in place, whose iter() would come back here
             return adapter.epoch(loader)
+=======
+            return _opened(make or partial(adapter.epoch, loader))
+        if make is not None:
+            return make()
+>>>>>>> 6377b6994a8cade1210864eb59f077f9faab1c1f
         return iter(loader if is_iterable(loader) else loader())
 
     def loader_of(self, given: Any) -> Any:
@@ -275,10 +284,10 @@ class Measurement:
             pause_at_exit()
 
 
-def _opened(adapter: Adapter, loader: Any) -> Iterator[Any]:
+def _opened(make: Make) -> Iterator[Any]:
     try:
         with AskingTheLoader(may_fail=True):
-            return adapter.epoch(loader)
+            return make()
     except LoadevalError as error:  # it tells the user what to do
         of_the_loader(error)
         raise
@@ -300,10 +309,10 @@ def place_among_ranks() -> dict[str, int]:
     return place if place.get("world_size", 1) > 1 else {}
 
 
-def free_name(path: File) -> Path:
+def free_name(path: File, first: int = 1) -> Path:
     """A file beside `path` that is not there: of run.jsonl it is run-1.jsonl, or run-2.jsonl."""
     path = Path(path)
-    names = (path.with_stem(f"{path.stem}-{number}") for number in count(1))
+    names = (path.with_stem(f"{path.stem}-{number}") for number in count(first))
     return next(name for name in names if not name.exists())
 
 
@@ -321,7 +330,44 @@ DALIS: dict[str, Callable[[LoaderEvaluator], Any]] = {
 """The attributes of DALI's class, and how each is read."""
 
 
-class LoaderEvaluator:
+class Measured:
+    """What measures, and is asked for what it has measured so far."""
+
+    def recorded(self) -> Run:
+        """Everything measured so far."""
+        raise NotImplementedError
+
+    def headroom(self) -> Gap:
+        """How much faster training would be if loading were free; for `alternate` mode.
+
+        In `log` mode it has what training waits, and no speed-up. `loadeval compare` compares a
+        logged run with a replayed one.
+        """
+        from loadeval.estimate.gap import gap  # noqa: PLC0415 - training needs no analysis
+
+        return gap(self.recorded())
+
+    def report(self) -> Report:
+        """All that is known so far: print it; `plot` draws it, `write_page` writes a page.
+
+        Raises UsageError in `replay` mode.
+        """
+        from loadeval.report.report import report_of_runs  # noqa: PLC0415 - training needs no report
+
+        return report_of_runs([self.recorded()])
+
+    def close(self) -> None:
+        """Stop measuring."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class LoaderEvaluator(Measured):
     """Wraps a data loader, and times every batch of the training loop that iterates it.
 
     `log` mode serves the loader's batches unchanged. `replay` mode reads
@@ -522,12 +568,6 @@ class LoaderEvaluator:
     def __setstate__(self, state: tuple[Any, Settings]) -> None:
         self._begin_beside(*state)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Stop measuring; finish the log, and the metrics file if there is to be one.
 
@@ -540,25 +580,6 @@ class LoaderEvaluator:
     def recorded(self) -> Run:
         """Everything measured so far, in all epochs, read from the log if there is one."""
         return self._measurement.recorder.run()
-
-    def headroom(self) -> Gap:
-        """How much faster training would be if loading were free; for `alternate` mode.
-
-        In `log` mode it has what training waits, and no speed-up. `loadeval compare` compares a
-        logged run with a replayed one.
-        """
-        from loadeval.estimate.gap import gap  # noqa: PLC0415 - training needs no analysis
-
-        return gap(self.recorded())
-
-    def report(self) -> Report:
-        """All that is known so far: print it; `plot` draws it, `write_page` writes a page.
-
-        Raises UsageError in `replay` mode.
-        """
-        from loadeval.report.report import report_of_runs  # noqa: PLC0415 - training needs no report
-
-        return report_of_runs([self.recorded()])
 
     def get_metrics(self) -> dict[str, Any]:
         """The metrics of DALI's class over all epochs, times in seconds; {} before the first batch.

@@ -175,6 +175,7 @@ def tune(
 def tune_command(
     command: Sequence[str],
     settings: RunSettings,
+    logs: Path,
     space: Space,
     stop_after: int | None,
     say: Callable[[str], object],
@@ -182,8 +183,8 @@ def tune_command(
     """Find the settings with which an unedited program trains fastest, as `tune` does.
 
     All runs have `settings`. Each is ended after `stop_after` batches, by default after some
-    seconds; its logs and what it prints go to a numbered folder in that of `settings`. `say` is
-    told which run begins. Raises LoadevalError where the program cannot be measured with its
+    seconds; its logs and what it prints go to a numbered folder in `logs`. `say` is told which run
+    begins. Raises LoadevalError where the program cannot be measured with its
     present settings, and KeyboardInterrupt where Ctrl-C ends it before anything is known.
     """
     numbers = count(1)
@@ -191,22 +192,22 @@ def tune_command(
     def measure(changes: Options, mode: Mode, times: int) -> list[Run]:
         number = f"{next(numbers):02}"
         say(f"loadeval: run {number}, {as_code(changes) or 'present settings'}")
-        folder = Path(settings.folder, number)
+        folder = logs / number
         folder.mkdir()
+        most = stop_after or (times * FEWEST_BATCHES if mode == "alternate" else None)
         own = replace(
             settings,
-            folder=str(folder),
-            mode=mode,
-            batches=stop_after or (times * FEWEST_BATCHES if mode == "alternate" else None),
+            options={"mode": mode, "batches": most},
             settings=_merged(settings.settings, changes),
         )
-        served, more = ServedBatches(folder, times * FEWEST_BATCHES), iter(range(LOOKS_MORE))
+        served = ServedBatches(folder, stop_after or times * FEWEST_BATCHES)
+        more = iter(range(0 if stop_after else LOOKS_MORE))
         with (folder / "output.txt").open("wb") as output:
             ended = run(
                 command,
                 own,
-                stop_after,
-                is_enough=lambda recorded: served(recorded) and next(more, None) is None,
+                folder,
+                lambda recorded: served(recorded) and next(more, None) is None,
                 output=output,
             )
         if ended.was_interrupted:

@@ -113,7 +113,7 @@ NO_HANG = {"unread", "sleeping", "slow", "step"}
 """Causes that may end by themselves, as far as is known."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Hang:
     """Why the training process `training` got no batch for `silent_ns`; None is not known.
 

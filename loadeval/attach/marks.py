@@ -1,17 +1,28 @@
-"""The one reader of stacks: a table, which adapters declare, from functions to their meaning."""
+"""The one reader of stacks, and which processes of a job train by them, and which load for them.
+
+It has a table, which adapters declare, from functions to their meaning.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
+import psutil
+
 from loadeval.adapter import OWN
+from loadeval.errors import UsageError
 from loadeval.frames import COMPREHENSIONS
-from loadeval.probes.stacks import Frame
+from loadeval.probes.looks import LookedAt, process_at
+from loadeval.probes.processes import HELPERS
+from loadeval.probes.stacks import GONE, NOT_PYTHON, Frame
+from loadeval.words import shortened
 
 LineOf = Callable[[str, int], str]
 """The text of a line of a file; "" where that cannot be read."""
@@ -20,6 +31,7 @@ LIBRARY = re.compile(r"-packages/|/lib/python3\.\d+/|^<(frozen|__array_function_
 OURS = re.compile(r"/loadeval/(core|launch)/|/loadeval_adapters/")
 """And these to a loadeval that measures the training."""
 PROCESS = "multiprocessing/process.py"
+SPAWNED = "multiprocessing.spawn import spawn_main"
 
 
 class Mark(NamedTuple):
@@ -51,7 +63,7 @@ class Variable(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reading:
     """What a stack shows of one thread at one moment.
 
@@ -173,3 +185,97 @@ def plain_name(frame: Frame) -> str:
 def place_of(frame: Frame) -> str:
     """A line as FOLDER/FILE:LINE FUNCTION."""
     return f"{'/'.join(frame.file.rsplit('/', 2)[-2:])}:{frame.line} {plain_name(frame)}"
+
+
+class Training(NamedTuple):
+    """A process that trains, and the processes that load for it."""
+
+    pid: int
+    command: tuple[str, ...]
+    workers: tuple[int, ...]
+
+
+def trainings_of(pid: int, marks: Marks) -> list[Training]:
+    """The training that process `pid` is or works for, or those that it has launched.
+
+    Raises UsageError where there is none.
+    """
+    family = list[int]()
+    with suppress(psutil.Error):  # it may end
+        process = psutil.Process(pid)
+        for parent in process.parents():
+            if not runs_python(" ".join(parent.cmdline())):
+                break
+            process = parent
+        family = [process.pid, *(each.pid for each in process.children(recursive=True))]
+    seen = (process_at(each) for each in family if each != os.getpid())
+    there = (each for each in seen if each is not None and each.problem != GONE)
+    return trainings_among(there, pid, marks)
+
+
+def trainings_among(there: Iterable[LookedAt], pid: int, marks: Marks) -> list[Training]:
+    """The same, of these processes, by their numbers.
+
+    Those that have workers, if any has; without those that another one has started.
+    """
+    processes = {each.pid: each for each in there}
+    if pid not in processes:
+        raise UsageError(f"there is no process {pid}; expected one of the training, as ps shows it")
+    kinds = {
+        each.pid: _kind(each, processes.get(each.parent), marks) for each in processes.values()
+    }
+    # Each, and those that it descends from, the nearest first; and the one that it works for.
+    ancestries = {each: [each] for each in sorted(processes)}
+    tops = dict[int, int]()
+    for each, pids in ancestries.items():
+        while (parent := processes[pids[-1]].parent) in processes:
+            pids.append(parent)
+        served = (other for other in pids if kinds[other] not in {"worker", "helper"})
+        tops[each] = next(served, pids[-1])
+    workers = [each for each in ancestries if kinds[each] == "worker"]
+    found = [
+        Training(
+            each,
+            processes[each].command or (),
+            tuple(worker for worker in workers if tops[worker] == each),
+        )
+        for each, pids in ancestries.items()
+        if kinds[each] == "training" and tops[pid] in pids
+    ]
+    found = [each for each in found if each.workers] or found
+    trains = {each.pid for each in found}
+    found = [each for each in found if trains.intersection(ancestries[each.pid]) == {each.pid}]
+    if not found:
+        command = shortened(" ".join(processes[tops[pid]].command or ("unknown",)), 80)
+        raise UsageError(
+            f"process {tops[pid]} ({command}) runs no Python program, and has started none that "
+            "runs; expected a process of the training, as ps shows it"
+        )
+    return found
+
+
+def _kind(process: LookedAt, parent: LookedAt | None, marks: Marks) -> str:
+    """What it is for: "training", "worker", "launcher", "helper", or "other"."""
+    command = " ".join(process.command or ())
+    if process.stacks is None and (process.problem == NOT_PYTHON or not runs_python(command)):
+        return "other"
+    main = process.stacks.main if process.stacks else None
+    frames = () if main is None else main.stacks[-1]
+    reading = marks.read(frames)
+    # Where stacks do not tell it: who was forked has the command line of its parent.
+    is_forked = parent is not None and parent.command == process.command
+    is_child = process.stacks is None and (is_forked or SPAWNED in command)
+    if reading.loads_for_others or is_child:
+        return "worker"
+    if any(helper in command for helper in HELPERS):
+        return "helper"
+    waits_for_child = any(
+        frame.file.endswith("/subprocess.py") and plain_name(frame) in {"wait", "communicate"}
+        for frame in frames
+    )
+    return "launcher" if waits_for_child or "launches" in reading.activities else "training"
+
+
+def runs_python(command: str) -> bool:
+    """Whether this command line is of a Python program, as far as it tells."""
+    return command.partition(" ")[0].rpartition("/")[2].startswith("python")

@@ -10,11 +10,9 @@ from typing import Annotated
 
 import typer
 
-from loadeval.attach.findings import attached, sections, with_hang
 from loadeval.attach.hang import hang_of
-from loadeval.attach.marks import declared_marks
-from loadeval.attach.observe import Attached
-from loadeval.attach.trainings import Training, trainings_of
+from loadeval.attach.marks import Training, declared_marks, trainings_of
+from loadeval.attach.observe import Attached, attached, sections, with_hang
 from loadeval.cli import console
 from loadeval.errors import UsageError
 from loadeval.probes.looks import look_at, observe

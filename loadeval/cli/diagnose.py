@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -49,7 +48,7 @@ def diagnose(
     Real and ideal loading take turns until the time lost is known within five points, or for two
     minutes. Then the program is ended, as Ctrl-C does. All that loadeval says is on stderr.
     """
-    of_run = RunSettings("", "alternate", batches, settings=settings_in(settings or ()))
+    of_run = RunSettings({"mode": "alternate", "batches": batches}, settings_in(settings or ()))
     folder = run.folder_for(command, of_run, output)
     is_enough = ServedBatches(folder, batches) if batches else Enough(folder)
 
@@ -63,8 +62,7 @@ def diagnose(
             )
         return False
 
-    of_run = replace(of_run, folder=str(folder))
-    run.measure(command, of_run, is_enough=goes_on if go_on else is_enough)
+    run.measure(command, of_run, folder, goes_on if go_on else is_enough, must_measure=True)
 
 
 class Enough:

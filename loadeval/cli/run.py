@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -15,12 +15,24 @@ import typer
 from loadeval.cli import console
 from loadeval.cli.console import Command, say, shown_path
 from loadeval.cli.hangs import HangTeller
-from loadeval.data.folder import LoaderRecord, ProcessRecord
+from loadeval.data.folder import (
+    LoaderRecord,
+    ProcessRecord,
+    loaders_in,
+    new_folder,
+    trainings_in,
+)
 from loadeval.data.run import Run
 from loadeval.errors import UsageError, in_words
-from loadeval.launch.command import end_like, name_of, remove_marks, why_nothing
+from loadeval.launch.command import (
+    IsEnough,
+    ServedBatches,
+    end_like,
+    name_of,
+    remove_marks,
+    why_nothing,
+)
 from loadeval.launch.command import run as run_command
-from loadeval.launch.folder import loaders_in, new_folder, trainings_in
 from loadeval.launch.loadeval_inject import REFUSED_MARK
 from loadeval.launch.settings import RunSettings, check, settings_in
 from loadeval.launch.why_ended import why_ended
@@ -30,8 +42,6 @@ from loadeval.report.build import Result
 from loadeval.report.report import report_of_training
 from loadeval.words import printable
 
-IsEnough = Callable[[Sequence[ProcessRecord]], bool]
-"""Asked of what the processes of a command have recorded: whether it is to be ended."""
 EPILOG = (
     "Exit code: the command's own, also where a signal ended it; 0 where loadeval ended it, 5 "
     "where --abort-on-hang did. 126 and 127: it could not be started."
@@ -92,22 +102,18 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
             f"--stop-after {stop_after} counts measured batches, of which --batches allows "
             f"{batches}; leave one of them out"
         )
-    of_run = RunSettings(
-        "",
-        "alternate" if mode == "alternate" else "log",
-        batches,
-        redact,
-        settings_in(settings or ()),
-        allow_changes,
-        track=track,
-        annotate=annotate,
-    )
+    if batches is None and mode == "alternate":
+        batches = stop_after
+    options = {"mode": mode, "batches": batches, "redact": redact, "track": track}
+    if annotate:
+        options["annotate"] = "nvtx"
+    of_run = RunSettings(options, settings_in(settings or ()), allow_changes)
     folder = folder_for(command, of_run, output)
-    most = batches or (stop_after if mode == "alternate" else None)
     measure(
         command,
-        replace(of_run, folder=str(folder), batches=most),
-        stop_after=stop_after,
+        of_run,
+        folder,
+        ServedBatches(folder, stop_after) if stop_after else None,
         hang_after_s=hang_after,
         abort_on_hang=abort_on_hang,
     )
@@ -119,32 +125,41 @@ def folder_for(command: Sequence[str], settings: RunSettings, output: Path | Non
     Raises UsageError or RunLogError.
     """
     check(settings)
-    name = "run" if settings.redact else name_of(command)
+    name = "run" if settings.options.get("redact") else name_of(command)
     return new_folder(name, time.strftime("%Y%m%d-%H%M%S"), output)
 
 
 def measure(
     command: list[str],
     settings: RunSettings,
+    folder: Path,
+    is_enough: IsEnough | None,
     *,
-    stop_after: int | None = None,
-    is_enough: IsEnough | None = None,
     hang_after_s: float | None = None,
     abort_on_hang: bool = False,
+    must_measure: bool = False,
 ) -> NoReturn:
-    """Run a command, say what its logs say, and end as it has ended; with 0 where we ended it."""
-    folder = Path(settings.folder)
+    """Run a command, say what its logs say, and end as it has ended; with 0 where we ended it.
+
+    Where it `must_measure`, and nothing was measured, with FAILED.
+    """
     place = shown_path(folder)
     say(f"loadeval: logs in {place}; to follow them: loadeval watch {shlex.quote(place)}")
-    hangs = HangTeller(folder, hang_after_s, redact=settings.redact)
+    hangs = HangTeller(folder, hang_after_s, redact=bool(settings.options.get("redact")))
+
+    def is_over(recorded: Sequence[ProcessRecord]) -> bool:
+        if is_enough is None or not is_enough(recorded):
+            return False
+        say("loadeval: ending the program here, as Ctrl-C does")
+        return True
+
     try:
         ended = run_command(
             command,
             settings,
-            stop_after,
+            folder,
+            is_enough and is_over,
             is_hanging=lambda: hangs.poll() and abort_on_hang,
-            is_enough=is_enough,
-            before_end=lambda: say("loadeval: ending the program here, as Ctrl-C does"),
         )
     except UsageError as error:
         remove_marks(folder)
@@ -156,8 +171,8 @@ def measure(
         end_like(ABORTED)
     code = 0 if ended.was_stopped else ended.code
     try:
-        if not tell(settings, folder, code) and is_enough is not None:
-            code = code or console.FAILED  # who diagnoses wants nothing but a measurement
+        if not tell(settings, folder, code) and must_measure:
+            code = code or console.FAILED
     except SystemExit:  # of rich, where nobody reads stderr any more
         end_like(code)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the command has ended as it has
@@ -212,7 +227,7 @@ def _notes(
             "No training was seen: no data loader was iterated with gradients on, or none with "
             "optimizer steps between its batches. What was iterated was logged:"
         )
-    if settings.mode == "alternate" and any(
+    if settings.options["mode"] == "alternate" and any(
         result.run.header.mode == "log" and not result.gap.ideal for result in trainings
     ):
         notes.append(

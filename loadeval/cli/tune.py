@@ -9,7 +9,7 @@ import typer
 
 from loadeval.cli import run
 from loadeval.cli.console import AsJson, Command, print_json, say, shown_path
-from loadeval.launch.settings import RunSettings, check, settings_in
+from loadeval.launch.settings import RunSettings, check, settings_in, value_in
 from loadeval.report.as_json import as_json
 from loadeval.report.text import show
 from loadeval.tuning import tune_command
@@ -36,14 +36,14 @@ def tune(
     loader, and then the settings that are predicted to be fastest, four at most, in turns with the
     present ones. Ctrl-C ends it with what is known until then.
     """
-    settings = RunSettings("", settings=settings_in(fixed or ()), allow_changes=allow_changes)
+    settings = RunSettings(settings=settings_in(fixed or ()), allow_changes=allow_changes)
     values: dict[str, list[Any]] = {}
     for word in space or ():
         name, _, texts = word.partition("=")
-        values[name] = [settings_in([f"{name}={text}"])[name] for text in texts.split(",")]
+        values[name] = list(map(value_in, texts.split(",")))
         for value in values[name]:
             check(replace(settings, settings={name: value}))
     folder = run.folder_for(command, settings, output)
     say(f"loadeval: logs in {shown_path(folder)}")
-    result = tune_command(command, replace(settings, folder=str(folder)), values, stop_after, say)
+    result = tune_command(command, settings, folder, values, stop_after, say)
     print_json(as_json(result)) if json else show(result.sections())

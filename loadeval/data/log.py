@@ -72,12 +72,6 @@ class RunLog:
         try:
             self._open(os.O_TRUNC if overwrite else os.O_EXCL)
             self.append(lines.encode(header))
-        except FileExistsError:
-            what = "is a folder" if self.path.is_dir() else "already exists"
-            raise RunLogError(
-                f"{self.path} {what}, and a measurement is not overwritten unasked; "
-                "give log_file another name, or pass overwrite=True to replace a file"
-            ) from None
         except OSError as error:
             self.close()
             raise RunLogError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import resource
@@ -11,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -21,7 +22,7 @@ from loadeval.data.folder import ProcessRecord, processes_in
 from loadeval.data.redaction import share_salt
 from loadeval.errors import LoadevalError, UsageError
 from loadeval.launch import loadeval_inject
-from loadeval.launch.settings import RunSettings
+from loadeval.launch.settings import SETTINGS, RunSettings, adapters
 from loadeval.live import FollowedRun
 from loadeval.words import printable
 
@@ -30,9 +31,11 @@ FORWARDED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
 POLL_S = 0.5
 GRACE_S = 15.0
 """How long a program has to end after SIGINT, before SIGTERM."""
+IsEnough = Callable[[Sequence[ProcessRecord]], bool]
+"""Asked of what the processes of a command have recorded: whether it is to be ended."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ended:
     """How a command ended.
 
@@ -57,35 +60,35 @@ def name_of(command: Sequence[str]) -> str:
     return Path(command[0]).stem
 
 
-def run(
+def run(  # noqa: C901 - what may happen while it runs, in order
     command: Sequence[str],
     settings: RunSettings,
-    stop_after: int | None = None,
+    folder: Path,
+    is_enough: IsEnough | None = None,
     is_hanging: Callable[[], bool] = bool,
     output: IO[bytes] | None = None,
-    is_enough: Callable[[Sequence[ProcessRecord]], bool] | None = None,
-    before_end: Callable[[], object] = bool,
 ) -> Ended:
-    """Run `command` to its end, or until the training loader has served `stop_after` batches.
+    """Run `command`, whose logs go to `folder`, to its end.
 
-    With `is_enough`, which is asked often of what the processes have recorded, it is run until that
-    returns True. Then `before_end` is called, it gets SIGINT, and SIGTERM where it has not ended
-    GRACE_S later. Once `is_hanging`, which is asked often, returns True, it and all processes below
-    it get SIGTERM, and SIGKILL where they have not ended after that time.
+    Or until `is_enough`, which is asked often, returns True: then it gets SIGINT, and SIGTERM where
+    it has not ended GRACE_S later. Once `is_hanging`, which is asked often, returns True, it and
+    all processes below it get SIGTERM, and SIGKILL where they have not ended after that time.
 
     It has our terminal, stdin, stdout and stderr, or writes to `output`, and gets the signals that
     we get, but for a terminal's Ctrl-C, which the terminal sends to it too. Raises UsageError if it
     cannot be started.
     """
-    if settings.redact:
+    if settings.options.get("redact"):
         share_salt()
-    folder = Path(settings.folder)
-    if stop_after is not None:
-        is_enough = ServedBatches(folder, stop_after)
     received: list[int] = []
     inject = str(Path(loadeval_inject.__file__).with_name("inject"))
-    path = os.pathsep.join(filter(None, (inject, os.environ.get("PYTHONPATH"))))
-    own = {**os.environ, "PYTHONPATH": path, **settings.environment()}
+    own = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (inject, os.environ.get("PYTHONPATH")))),
+        loadeval_inject.FOLDER: str(folder),
+        loadeval_inject.ADAPTERS: ",".join(map("=".join, adapters().items())),
+        SETTINGS: json.dumps(asdict(settings)),
+    }
     try:
         child = subprocess.Popen(command, env=own, stdout=output, stderr=output)  # noqa: S603 - what the user asked for
     except OSError as error:
@@ -100,11 +103,41 @@ def run(
             child.send_signal(number)
 
     # What we ignore, as under nohup, the child ignores too.
-    numbers = [number for number in FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, pass_on) for number in numbers}
+    before = {
+        number: signal.signal(number, pass_on)
+        for number in FORWARDED
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    process, was_stopped, due_s = psutil.Process(child.pid), False, math.inf
+    hung, stopped = list[psutil.Process](), list[psutil.Process]()
     try:
-        ended = _run_until(child, folder, is_enough, is_hanging, before_end)
-        return replace(ended, was_interrupted=not ENDING.isdisjoint(received))
+        while True:
+            # Without a timeout, a signal that comes just before the wait is passed on only after.
+            with suppress(subprocess.TimeoutExpired):
+                code = child.wait(POLL_S)
+                _signal(hung, signal.SIGKILL)  # a stuck worker outlives its parent
+                return Ended(code, was_stopped, bool(hung), not ENDING.isdisjoint(received))
+            if time.monotonic() >= due_s:
+                due_s = math.inf
+                _signal(_with_all_below(process), signal.SIGKILL if hung else signal.SIGTERM)
+            elif not hung and is_hanging():
+                due_s, hung = time.monotonic() + GRACE_S, _with_all_below(process)
+                _signal(hung, signal.SIGTERM)
+            if is_enough is None or stopped:
+                continue
+            recorded, has_enough = list[ProcessRecord](), False
+            with suppress(OSError, LoadevalError):  # the program may remove or damage its logs
+                recorded = processes_in(folder)
+                has_enough = is_enough(recorded)
+            if not has_enough:
+                continue
+            with suppress(OSError):  # a full disk takes none
+                (folder / loadeval_inject.ENDED_MARK).touch()
+            # A launcher gets no signal: it would kill its ranks. What is not below the command gets
+            # none, whatever a file says.
+            pids = {record.pid for record in recorded if not record.ended}
+            stopped = [each for each in _with_all_below(process) if each.pid in pids] or [process]
+            due_s, was_stopped = time.monotonic() + GRACE_S, _signal(stopped, signal.SIGINT)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -160,53 +193,9 @@ def remove_marks(folder: Path) -> None:
 
 
 def _is_in_foreground() -> bool:
-    with suppress(OSError):
-        terminal = os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY)
-        try:
-            return os.tcgetpgrp(terminal) == os.getpgrp()
-        finally:
-            os.close(terminal)
+    with suppress(OSError), Path(os.ctermid()).open("rb", buffering=0) as terminal:
+        return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
     return False
-
-
-def _run_until(
-    child: subprocess.Popen[bytes],
-    folder: Path,
-    is_enough: Callable[[Sequence[ProcessRecord]], bool] | None,
-    is_hanging: Callable[[], bool],
-    before_end: Callable[[], object],
-) -> Ended:
-    command, was_stopped, due_s = psutil.Process(child.pid), False, math.inf
-    hung, stopped = list[psutil.Process](), list[psutil.Process]()
-    while True:
-        # Without a timeout, a signal that comes just before the wait is passed on only after it.
-        with suppress(subprocess.TimeoutExpired):
-            code = child.wait(POLL_S)
-            _signal(hung, signal.SIGKILL)  # a stuck worker outlives its parent
-            return Ended(code, was_stopped, was_aborted=bool(hung))
-        if time.monotonic() >= due_s:
-            due_s = math.inf
-            _signal(_with_all_below(command), signal.SIGKILL if hung else signal.SIGTERM)
-        elif not hung and is_hanging():
-            due_s, hung = time.monotonic() + GRACE_S, _with_all_below(command)
-            _signal(hung, signal.SIGTERM)
-        if is_enough is None or stopped:
-            continue
-        recorded, has_enough = list[ProcessRecord](), False
-        with suppress(OSError, LoadevalError):  # the program may remove or damage its logs
-            recorded = processes_in(folder)
-            has_enough = is_enough(recorded)
-        if not has_enough:
-            continue
-        before_end()
-        with suppress(OSError):  # a full disk takes none
-            (folder / loadeval_inject.ENDED_MARK).touch()
-        # A launcher gets no signal: it would kill its ranks. What is not below the command gets
-        # none, whatever a file says.
-        pids = {record.pid for record in recorded if not record.ended}
-        below = _with_all_below(command)
-        stopped = [process for process in below if process.pid in pids] or [command]
-        due_s, was_stopped = time.monotonic() + GRACE_S, _signal(stopped, signal.SIGINT)
 
 
 def _with_all_below(command: psutil.Process) -> list[psutil.Process]:

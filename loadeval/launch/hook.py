@@ -9,6 +9,7 @@ that measure are imported when it does.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import sys
@@ -16,6 +17,7 @@ import weakref
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
 from functools import partial, wraps
+from pathlib import Path
 from pkgutil import resolve_name
 from types import FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
@@ -203,10 +205,10 @@ def _session() -> Session | None:
     if state.session is None and not _is_worker():
         try:
             from loadeval.launch.session import Session  # noqa: PLC0415 - only who iterates needs it
-            from loadeval.launch.settings import RunSettings  # noqa: PLC0415 - only who iterates needs it
+            from loadeval.launch.settings import SETTINGS, RunSettings  # noqa: PLC0415 - only who iterates needs it
 
-            settings = RunSettings.from_environment(os.environ)
-            state.session = Session(settings, of_command=True)
+            settings = RunSettings(**json.loads(os.environ.get(SETTINGS, "{}")))
+            state.session = Session(settings, Path(os.environ[FOLDER]), of_command=True)
         except Exception as error:  # noqa: BLE001 - the program goes on
             state.is_off = True
             failed(error)

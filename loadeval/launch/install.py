@@ -6,29 +6,23 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from loadeval.data.folder import new_folder
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
-from loadeval.evaluator import Measurement
+from loadeval.evaluator import Measured, Measurement
 from loadeval.launch import hook
-from loadeval.launch.folder import new_folder
 from loadeval.launch.loadeval_inject import said
 from loadeval.launch.session import TORCH, OneLoader, Session
 from loadeval.launch.settings import RunSettings, adapters, check
 from loadeval.probes import NAMES
 from loadeval.settings import Settings
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
-    from loadeval.estimate.gap import Gap
-
-
-class Installed:
+class Installed(Measured):
     """What `install` measures, until you close it, or leave the `with` block.
 
     Attributes:
@@ -56,25 +50,10 @@ class Installed:
             raise UsageError("nothing was measured yet: no known loader was iterated")
         return measurement.recorder.run()
 
-    def headroom(self) -> Gap:
-        """How much faster training would be if loading were free; see LoaderEvaluator.headroom.
-
-        Raises UsageError where no loader was iterated yet.
-        """
-        from loadeval.estimate.gap import gap  # noqa: PLC0415 - training needs no analysis
-
-        return gap(self.recorded())
-
     def close(self) -> None:
         """Stop measuring, and finish the logs. Closing it twice is fine."""
         self._end()
         self._loader = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def install(
@@ -126,14 +105,8 @@ def install(
         return _install_one(loader, Settings(**given))
     if hook.is_of_command():
         raise UsageError("this process is measured already, by `loadeval run`: omit install()")
-    run_settings = RunSettings(
-        folder="",
-        mode=mode,  # type: ignore[arg-type]  # checked next
-        batches=batches,
-        redact=redact,
-        settings=dict(settings or {}),
-        allow_changes=allow_changes,
-    )
+    own_options = {"mode": mode, "batches": batches, "redact": redact}
+    run_settings = RunSettings(own_options, settings or {}, allow_changes)
     check(run_settings)
     if hook.state.session is not None:
         hook.end_session(hook.state.session)
@@ -141,7 +114,7 @@ def install(
     output_folder = None if output is None else Path(output)
     folder = new_folder(name or "python", time.strftime("%Y%m%d-%H%M%S"), output_folder)
     said.clear()
-    session = Session(replace(run_settings, folder=str(folder)))
+    session = Session(run_settings, folder)
     hook.use(session, adapters())
     return Installed(session, partial(hook.end_session, session), folder)
 

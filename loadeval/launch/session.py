@@ -10,27 +10,22 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import count
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from loadeval.adapter import adapter_for, begun, length_of
+from loadeval.adapter import begun, length_of
 from loadeval.core import threads
-from loadeval.data.folder import LoaderRecord, ProcessRecord, Role
-from loadeval.data.lines import Mode
+from loadeval.data.folder import LoaderRecord, ProcessRecord, Role, claimed
 from loadeval.data.log import LOST, why
 from loadeval.errors import UsageError, warn
-from loadeval.evaluator import Measurement, place_among_ranks
-from loadeval.launch.ended import note
-from loadeval.launch.folder import claimed
+from loadeval.evaluator import Make, Measurement, free_name, place_among_ranks
 from loadeval.launch.loadeval_inject import ENDED_MARK, ENOUGH_MARK, REFUSED_MARK, failed
 from loadeval.launch.settings import RunSettings, override
+from loadeval.launch.why_ended import note
 from loadeval.probes import NAMES
 from loadeval.settings import Settings
-
-Make = Callable[[], Iterator[Any]]
 
 TORCH = "torch.utils.data"
 WATCHED, STEPPED = "steps of optimizers are watched", "an optimizer made its first step"
@@ -54,11 +49,11 @@ class MeasuredLoader:
     """
 
     def __init__(
-        self, loader: Any, mode: Mode, log: Path, *, has_gradients: bool, options: dict[str, Any]
+        self, loader: Any, log: Path, options: dict[str, Any], *, has_gradients: bool
     ) -> None:
-        settings = Settings(mode=mode, log_file=log, probes=NAMES, **options)
+        settings = Settings(log_file=log, name=log.stem, probes=NAMES, stages=True, **options)
         self.measurement = Measurement(loader, settings)
-        self.mode, self.log, self.kind = mode, log, _kind_of(loader)
+        self.log, self.kind = log, _kind_of(loader)
         self.has_gradients = has_gradients
         self.optimizer_steps = self.epochs = 0
         self.follows_training = False
@@ -116,13 +111,11 @@ def measured_epoch(
 ) -> Iterator[Any]:
     """An epoch of `loader`, which is being asked for its iterator: iter() would come back here."""
 
-    def made(loader: Any) -> Iterator[Any]:
+    def made() -> Iterator[Any]:
         epoch = make()
         return begun(epoch) if epoch is loader else epoch
 
-    adapter = adapter_for(loader)
-    adapter.epoch = made  # type: ignore[method-assign]
-    return measurement.epoch(loader, owner, adapter)
+    return measurement.epoch(loader, owner, made)
 
 
 class Session:
@@ -132,15 +125,15 @@ class Session:
     `of_command` tells that the process is of `loadeval run`, not one that called `install()`.
     """
 
-    def __init__(self, settings: RunSettings, *, of_command: bool = False) -> None:
-        self.folder = Path(settings.folder)
+    def __init__(self, settings: RunSettings, folder: Path, *, of_command: bool = False) -> None:
+        self.folder = folder
         self.loaders: list[MeasuredLoader] = []
         self.of_command = of_command
         self._settings = settings
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._name, self._rank = "", 0
-        self._track = settings.track
+        self._options = dict(settings.options)
         self._trained: MeasuredLoader | None = None
         self._has_stepped = False
         self._saved_s = 0.0
@@ -198,7 +191,6 @@ class Session:
 
     def _added(self, loader: Any, has_gradients: bool) -> MeasuredLoader:
         """A new measured loader. The process knows its rank once its first loader is iterated."""
-        settings = self._settings
         if not self._name:
             self._rank = _rank()
             self._name = claimed(
@@ -213,24 +205,17 @@ class Session:
             atexit.register(self.close)
             if self.of_command and sys.excepthook is sys.__excepthook__:
                 sys.excepthook = self._show_what_ends_it
-        mode = settings.mode if has_gradients else "log"
-        alternates = any(each.is_read for each in self.loaders if each.mode == "alternate")
+        track = self._options.pop("track", None) if has_gradients else None
+        options = {**self._options, "track": track}
+        others = (each.measurement.alternation for each in self.loaders if each.is_read)
         # With a state, it would run ahead of the training.
-        if mode == "alternate" and (alternates or hasattr(loader, "load_state_dict")):
-            mode = "log"
-        stem = self._name + ("" if has_gradients else "-validation")
-        names = (f"{stem}{'' if number == 1 else f'-{number}'}.jsonl" for number in count(1))
-        log = next(path for name in names if not (path := self.folder / name).exists())
-        options: dict[str, Any] = {"name": log.stem, "redact": settings.redact}
-        if mode == settings.mode:
-            options["batches"] = settings.batches
-        if has_gradients:
-            options["track"], self._track = self._track, None
-        if mode == "log":
-            options["stages"] = True
-        if settings.annotate:
-            options["annotate"] = "nvtx"
-        measured = MeasuredLoader(loader, mode, log, has_gradients=has_gradients, options=options)
+        may_alternate = has_gradients and not hasattr(loader, "load_state_dict")
+        if options["mode"] == "alternate" and (any(others) or not may_alternate):
+            options |= {"mode": "log", "batches": None}
+        log = self.folder / f"{self._name}{'' if has_gradients else '-validation'}.jsonl"
+        if log.exists():
+            log = free_name(log, 2)
+        measured = MeasuredLoader(loader, log, options, has_gradients=has_gradients)
         self.loaders.append(measured)
         optimizer = sys.modules.get("torch.optim.optimizer")
         if has_gradients and optimizer is not None and _is_made(optimizer.Optimizer):
@@ -280,7 +265,10 @@ class Session:
         """Write what is known about the loaders to this process's file; a forked child has none."""
         if os.getpid() != self._pid or (self._saving.locked() and not ended):
             return
-        record, self._saved_s = self._record(ended=ended), time.monotonic()
+        are_steps = any(loader.optimizer_steps for loader in self.loaders)
+        loaders = tuple(loader.record(are_steps=are_steps) for loader in self.loaders)
+        record = ProcessRecord(self._name, self._rank, self._pid, ended, loaders)
+        self._saved_s = time.monotonic()
         path = self.folder / f"{self._name}.json"
         limit_s = threads.patience_s(self.folder) if ended else threads.STALLED_S
 
@@ -296,11 +284,6 @@ class Session:
 
         # On a thread, since a file system may stall.
         threads.within(limit_s, threads.LOG_THREAD, write)
-
-    def _record(self, *, ended: bool) -> ProcessRecord:
-        are_steps = any(loader.optimizer_steps for loader in self.loaders)
-        loaders = tuple(loader.record(are_steps=are_steps) for loader in self.loaders)
-        return ProcessRecord(self._name, self._rank, self._pid, ended, loaders)
 
 
 class OneLoader:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from loadeval.adapter import (
@@ -20,9 +20,7 @@ from loadeval.adapter import (
     own_adapters,
     registered,
 )
-from loadeval.data.lines import Mode
 from loadeval.errors import LoadevalError, UsageError
-from loadeval.launch.loadeval_inject import ADAPTERS, FOLDER
 from loadeval.settings import Settings
 
 SETTINGS = "LOADEVAL_RUN_SETTINGS"
@@ -39,36 +37,19 @@ AS_JSON = {"True": "true", "False": "false", "None": "null"}
 """What Python writes otherwise than JSON."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunSettings:
     """What `loadeval run` tells the processes of its command, by their environment.
 
-    `mode` is that of the training loader; others are logged. `batches` is as in LoaderEvaluator.
-    The training loader gets `settings` in place of its own, other loaders those whose name begins
-    with VALIDATION; with `allow_changes` also such as change what is trained on. `track` names the
-    tracker that the first training loader is passed on to, as in LoaderEvaluator. With `annotate`
-    waits and steps are ranges of NVTX.
+    `options` are those of LoaderEvaluator for the training loader, its mode among them; others are
+    logged, and only the first training loader is tracked. The training loader gets `settings` in
+    place of its own, other loaders those whose name begins with VALIDATION; with `allow_changes`
+    also such as change what is trained on.
     """
 
-    folder: str
-    mode: Mode = "log"
-    batches: int | None = None
-    redact: bool = False
+    options: Mapping[str, Any] = field(default_factory=lambda: {"mode": "log"})
     settings: Mapping[str, Any] = field(default_factory=dict)
     allow_changes: bool = False
-    track: str | None = None
-    annotate: bool = False
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> RunSettings:
-        """The settings in `environment`. Raises KeyError or ValueError where there are none."""
-        return cls(environment[FOLDER], **json.loads(environment.get(SETTINGS, "{}")))
-
-    def environment(self) -> dict[str, str]:
-        """The environment variables that hold these settings."""
-        options = {name: value for name, value in asdict(self).items() if name != "folder"}
-        known = ",".join(f"{name}={adapter}" for name, adapter in adapters().items())
-        return {FOLDER: self.folder, SETTINGS: json.dumps(options), ADAPTERS: known}
 
 
 def adapters() -> dict[str, str]:
@@ -85,21 +66,27 @@ def settings_in(words: Iterable[str]) -> dict[str, Any]:
             raise UsageError(f"--set {word} has no value; expected NAME=VALUE, as num_workers=4")
         if name in settings:
             raise UsageError(f"--set {name} is given twice; leave one out")
-        try:
-            settings[name] = json.loads(AS_JSON.get(text, text))
-        except ValueError:  # such as the name of a start method
-            settings[name] = text
+        settings[name] = value_in(text)
     return settings
+
+
+def value_in(text: str) -> Any:
+    """The value of a setting that is written so."""
+    try:
+        return json.loads(AS_JSON.get(text, text))
+    except ValueError:  # such as the name of a start method
+        return text
 
 
 def check(settings: RunSettings) -> None:
     """Raises UsageError for an option that is not valid, and for settings of no loader."""
-    if settings.mode not in {"log", "alternate"}:
+    mode = settings.options["mode"]
+    if mode not in {"log", "alternate"}:
         raise UsageError(
-            f"mode is {settings.mode!r}; expected 'log' or 'alternate', or a loader to replay: "
+            f"mode is {mode!r}; expected 'log' or 'alternate', or a loader to replay: "
             "install(loader, 'replay')"
         )
-    Settings(mode=settings.mode, batches=settings.batches, track=settings.track)
+    Settings(**settings.options)
     for name, value in settings.settings.items():
         own_name = name.removeprefix(VALIDATION)
         # The adapter of another package may know others.

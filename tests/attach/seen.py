@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from loadeval.attach.findings import attached
-from loadeval.attach.marks import declared_marks
-from loadeval.attach.observe import Attached
-from loadeval.attach.trainings import Training
+from loadeval.attach.marks import Training, declared_marks
+from loadeval.attach.observe import Attached, attached
 from loadeval.probes.looks import (
     Look,
     LookedAt,

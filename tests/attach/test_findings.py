@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loadeval.attach.findings import SOURCE
+from loadeval.attach.observe import SOURCE
 from loadeval.findings.engine import Finding
 from loadeval.probes.looks import ObservedProcess
 from tests.attach import seen

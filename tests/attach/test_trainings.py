@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadeval.attach.trainings import ProcessTree
+from loadeval.attach.marks import trainings_among
 from loadeval.probes.looks import LookedAt
 from loadeval.probes.stacks import NOT_PERMITTED, NOT_PYTHON, ProcessStacks, ThreadStacks
 from tests.attach import seen as attached
@@ -42,8 +42,7 @@ FORKED = (seen(1, 0, attached.STEP), seen(2, 1, attached.FETCH), seen(3, 1, atta
 
 @pytest.mark.parametrize("pid", [1, 2, 3])
 def test_any_process_of_a_training_leads_to_it(pid: int) -> None:
-    top = ProcessTree(FORKED, MARKS).top(pid)
-    (training,) = ProcessTree(FORKED, MARKS).trainings(top)
+    (training,) = trainings_among(FORKED, pid, MARKS)
     assert (training.pid, training.workers) == (1, (2, 3))
     assert training.command == TRAIN
 
@@ -56,9 +55,9 @@ def test_workers_of_a_fork_server_are_of_the_training() -> None:
         seen(3, 2, attached.FETCH, command=FORKSERVER),
         seen(4, 1, attached.STEP, command=TRACKER),
     )
-    (training,) = ProcessTree(processes, MARKS).trainings(1)
+    assert trainings_among(processes, 3, MARKS) == trainings_among(processes, 1, MARKS)
+    (training,) = trainings_among(processes, 1, MARKS)
     assert training.workers == (3,)
-    assert ProcessTree(processes, MARKS).top(3) == 1
 
 
 RANKS = seen(2, 1, attached.STEP), seen(3, 1, attached.STEP)
@@ -81,7 +80,7 @@ CHILD = seen(2, 1, attached.STEP)
 def test_what_started_trainings_leads_to_them(
     processes: tuple[LookedAt, ...], trainings: list[int]
 ) -> None:
-    assert [training.pid for training in ProcessTree(processes, MARKS).trainings(1)] == trainings
+    assert [training.pid for training in trainings_among(processes, 1, MARKS)] == trainings
 
 
 def test_without_stacks_forked_and_spawned_children_are_workers() -> None:
@@ -89,7 +88,7 @@ def test_without_stacks_forked_and_spawned_children_are_workers() -> None:
         *(unread(1, 0), unread(2, 1), unread(3, 1, SPAWN), unread(4, 1, TRACKER)),
         *(unread(5, 1, FORKSERVER), unread(6, 5, FORKSERVER)),
     )
-    (training,) = ProcessTree(processes, MARKS).trainings(1)
+    (training,) = trainings_among(processes, 1, MARKS)
     assert training.workers == (2, 3, 6)
 
 
@@ -97,4 +96,4 @@ def test_a_training_in_a_process_of_a_pool_is_one() -> None:
     """As where settings are searched: it loads for nobody."""
     pool = attached.frame("_process_worker", f"{STANDARD}/concurrent/futures/process.py")
     processes = (seen(1, 0, attached.MAIN), seen(2, 1, (*attached.STEP, pool)))
-    assert ProcessTree(processes, MARKS).kinds[2] == "training"
+    assert [training.pid for training in trainings_among(processes, 2, MARKS)] == [2]

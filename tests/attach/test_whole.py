@@ -15,10 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from loadeval.attach.findings import attached, sections, with_hang
 from loadeval.attach.hang import Hang, hang_of, hang_of_job, no_batch_came, stacks_text
-from loadeval.attach.observe import Attached
-from loadeval.attach.trainings import Training
+from loadeval.attach.marks import Training
+from loadeval.attach.observe import Attached, attached, sections, with_hang
 from loadeval.cli.hangs import hang_lines
 from loadeval.launch.hangs import Found
 from loadeval.probes.looks import Look, Observation

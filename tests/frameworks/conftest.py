@@ -14,9 +14,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import LoaderEvaluator, install
-from loadeval.launch.install import Installed
+from loadeval.evaluator import Measured
 
-Measured = LoaderEvaluator | Installed
 Measure = Callable[..., tuple[Any, Measured]]
 Train = Callable[["Task", Callable[[Any], Any]], None]
 SameTraining = Callable[..., Measured]

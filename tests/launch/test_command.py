@@ -7,17 +7,17 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
-from loadeval.data.folder import processes_in
+from loadeval.data.folder import ProcessRecord, new_folder
 from loadeval.errors import UsageError
 from loadeval.launch import command, loadeval_inject
-from loadeval.launch.command import end_like, name_of, why_nothing
-from loadeval.launch.folder import new_folder
+from loadeval.launch.command import ServedBatches, end_like, name_of, why_nothing
 from loadeval.launch.settings import RunSettings
 
 PYTHON = sys.executable
@@ -70,29 +70,26 @@ def test_the_name_of_a_run(words: str, name: str) -> None:
 def test_it_is_stopped_after_enough_batches(
     ignores: bool, code: int, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGINT ends it, or SIGTERM where that does not help; who asked is told once, before that."""
+    """SIGINT ends it, or SIGTERM where that does not help; it is not asked again."""
     monkeypatch.setattr(command, "GRACE_S", 0.2 if ignores else 60.0)
     monkeypatch.setattr(loadeval_inject, "ENDED_MARK", mark)
-    told: list[bool] = []
+    served, enough = ServedBatches(tmp_path, 5), list[bool]()
 
-    def is_running() -> bool:
-        (record, *_) = processes_in(tmp_path)
-        return psutil.Process(record.pid).status() != psutil.STATUS_ZOMBIE
+    def is_enough(recorded: Sequence[ProcessRecord]) -> bool:
+        enough.append(served(recorded))
+        return enough[-1]
 
-    ended = command.run(
-        [PYTHON, "-c", SERVING.format(ignores=ignores, pid=None)],
-        RunSettings(str(tmp_path)),
-        stop_after=5,
-        before_end=lambda: told.append(is_running()),
-    )
-    assert (ended.code, ended.was_stopped, told) == (code, True, [True])
+    program = SERVING.format(ignores=ignores, pid=None)
+    ended = command.run([PYTHON, "-c", program], RunSettings(), tmp_path, is_enough)
+    assert (ended.code, ended.was_stopped, enough.count(True)) == (code, True, 1)
 
 
 def test_a_process_that_is_not_the_commands_gets_no_signal(tmp_path: Path) -> None:
     """Whatever the files say; the command gets it."""
     with subprocess.Popen([PYTHON, "-c", "input()"], stdin=subprocess.PIPE) as foreign:
         program = SERVING.format(ignores=False, pid=foreign.pid)
-        ended = command.run([PYTHON, "-c", program], RunSettings(str(tmp_path)), stop_after=5)
+        is_enough = ServedBatches(tmp_path, 5)
+        ended = command.run([PYTHON, "-c", program], RunSettings(), tmp_path, is_enough)
         assert (ended.code, ended.was_stopped) == (11, True)
         foreign.communicate(b"\n")
     assert foreign.returncode == 0
@@ -104,7 +101,7 @@ def test_what_cannot_be_started_is_one_error(tmp_path: Path) -> None:
     program.write_text("#!/no/such/python\n")
     program.chmod(0o755)
     with pytest.raises(UsageError, match=r"cannot run .*: No such file .* script whose first line"):
-        command.run([str(program)], RunSettings(str(tmp_path)))
+        command.run([str(program)], RunSettings(), tmp_path)
 
 
 NO_LOADER = "no data loader that loadeval knows served a batch"
@@ -147,8 +144,8 @@ def test_a_program_that_hangs_is_ended_with_all_below_it(
         return started.exists() and bool(started.read_text())
 
     monkeypatch.setattr(command, "GRACE_S", 0.2)
-    settings = RunSettings(str(tmp_path / "logs"))
-    ended = command.run([PYTHON, "-c", ENDLESS, str(started)], settings, is_hanging=is_hanging)
+    words = [PYTHON, "-c", ENDLESS, str(started)]
+    ended = command.run(words, RunSettings(), tmp_path / "logs", is_hanging=is_hanging)
     assert (ended.code, ended.was_aborted) == (-signal.SIGKILL, True)
     with suppress(psutil.NoSuchProcess):
         _, left = psutil.wait_procs([psutil.Process(int(started.read_text()))], timeout=5)
@@ -175,7 +172,7 @@ def test_where_no_folder_can_be_made_the_logs_are_with_temporary_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr("loadeval.launch.folder.PARENT", tmp_path / "file" / "loadeval-runs")
+    monkeypatch.setattr("loadeval.data.folder.PARENT", tmp_path / "file" / "loadeval-runs")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     folder = new_folder("train", "now")
     assert folder.name == "train-now"

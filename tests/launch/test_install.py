@@ -253,6 +253,7 @@ def test_what_was_measured_so_far_can_be_asked_for(tmp_path: Path) -> None:
             installed.headroom()
         train(DataLoader(dataset(400), 4))
         assert installed.headroom().speedup is not None
+        assert installed.report().result
     installed.close()
     assert installed.recorded().batches == 100
     assert installed.folder == tmp_path

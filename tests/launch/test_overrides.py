@@ -85,7 +85,7 @@ def test_words_that_are_no_settings(words: list[str], message: str) -> None:
 def test_what_no_loader_takes(settings: dict[str, Any], message: str) -> None:
     """It is known before the program is started."""
     with pytest.raises(UsageError, match=message):
-        check(RunSettings("", settings=settings))
+        check(RunSettings(settings=settings))
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,7 @@ def test_what_no_loader_takes(settings: dict[str, Any], message: str) -> None:
 )
 def test_what_no_measurement_takes(option: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        check(RunSettings("", **option))
-
-
-def test_the_processes_are_told_all_settings() -> None:
-    settings = RunSettings("logs", "alternate", 9, settings={"num_workers": 4}, track="mlflow")
-    assert RunSettings.from_environment(settings.environment()) == settings
+        check(RunSettings({"mode": "log", **option}))
 
 
 def command(kind: str, arguments: dict[str, Any]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from loadeval import LoadevalWarning
 from loadeval.cli.main import app
-from loadeval.data.folder import LoaderRecord, ProcessRecord
+from loadeval.data.folder import LoaderRecord, ProcessRecord, processes_in
 from loadeval.errors import UsageError
 from loadeval.launch.command import Ended
 from loadeval.launch.settings import RunSettings
@@ -60,10 +60,10 @@ def _told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Told:
     monkeypatch.setenv("COLUMNS", "100")
 
     def result_of(does: Command, *options: str) -> Result:
-        def run(_: Sequence[str], settings: RunSettings, __: int | None, **given: Any) -> Ended:
-            ended = does(Path(settings.folder), settings)
+        def run(_: Any, settings: RunSettings, folder: Path, is_enough: Any, **__: Any) -> Ended:
+            ended = does(folder, settings)
             if ended.was_stopped:
-                given["before_end"]()
+                assert is_enough(processes_in(folder))
             return ended
 
         monkeypatch.setattr("loadeval.cli.run.run_command", run)
@@ -210,8 +210,9 @@ def test_a_program_that_hung_and_was_ended_has_a_code_of_its_own(told: Told) -> 
 def test_a_program_that_was_ended_early_is_a_success(told: Told) -> None:
     """Alternating starts no pair that --stop-after would break off."""
 
-    def does(_: Path, settings: RunSettings) -> Ended:
-        assert settings.batches == 5
+    def does(folder: Path, settings: RunSettings) -> Ended:
+        assert settings.options["batches"] == 5
+        one_training(folder, settings)
         return Ended(-15, was_stopped=True)
 
     result = told(does, "--mode", "alternate", "--stop-after", "5")

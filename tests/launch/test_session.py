@@ -32,7 +32,7 @@ def loader() -> DataLoader[Any]:
 @pytest.fixture(name="session")
 def _session(tmp_path: Path) -> Iterator[Session]:
     """One that has read an epoch."""
-    session = Session(RunSettings(str(tmp_path)), of_command=True)
+    session = Session(RunSettings(), tmp_path, of_command=True)
     own = loader()
     epoch = session.epoch(own, own.__iter__)
     assert epoch is not None
@@ -70,7 +70,8 @@ def test_with_annotate_waits_and_steps_are_ranges_of_nvtx(
     nvtx = SimpleNamespace(range_start=begun.append, range_end=id)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "nvtx", nvtx)
-    session, own = Session(RunSettings(str(tmp_path), annotate=True), of_command=True), loader()
+    settings = RunSettings({"mode": "log", "annotate": "nvtx"})
+    session, own = Session(settings, tmp_path, of_command=True), loader()
     epoch = session.epoch(own, own.__iter__)
     assert epoch is not None
     assert len(list(epoch)) == 2
@@ -104,7 +105,7 @@ def test_the_programs_own_excepthook_stays(tmp_path: Path, monkeypatch: pytest.M
     def own(*_: object) -> None: ...
 
     monkeypatch.setattr(sys, "excepthook", own)
-    session = Session(RunSettings(str(tmp_path)), of_command=True)
+    session = Session(RunSettings(), tmp_path, of_command=True)
     session.epoch(loader(), lambda: iter(()))
     assert sys.excepthook is own
     session.close()

@@ -11,8 +11,13 @@ import pytest
 
 from loadeval.data.columns import Columns
 from loadeval.data.run import Run
-from loadeval.launch.ended import SHARED_MEMORY, note, open_files, unpicklable
-from loadeval.launch.why_ended import why_ended
+from loadeval.launch.why_ended import (
+    SHARED_MEMORY,
+    note,
+    open_files,
+    unpicklable,
+    why_ended,
+)
 from tests.builder import logged
 from tests.runs.tables import replace
 

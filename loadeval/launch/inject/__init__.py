@@ -1,1 +1,0 @@
-"""The folder that `loadeval run` puts first on PYTHONPATH."""
