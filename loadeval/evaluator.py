@@ -18,10 +18,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-<<<<<<< HEAD
-from loadeval.adapter import Adapter, adapter_for, is_iterable, length_of, overrides_of
-from loadeval.core.alternate import Alternation, log_side_effects
-=======
 from loadeval.adapter import (
     Adapter,
     adapter_for,
@@ -30,8 +26,7 @@ from loadeval.adapter import (
     makes_loaders,
     overrides_of,
 )
-from loadeval.core.alternate import Alternation
->>>>>>> 1b79a54cb2a43a8bae7491d659479484beb85ac3
+from loadeval.core.alternate import Alternation, log_side_effects
 from loadeval.core.annotate import annotation_for
 from loadeval.core.batch import REGIONS
 from loadeval.core.counting import Counter
@@ -204,15 +199,9 @@ class Measurement:
                 length = self._length_of(self.loader_of(loader), adapter)
                 return self._replayed(self.cache, length, owner)
             self.recorder.stop_stages()
-<<<<<<< HEAD
-            return _opened(adapter, self._loader_of_an_epoch(loader))
-        if "epoch" in vars(adapter):  # of a loader in place, whose iter() would come back here
-            return adapter.epoch(loader)
-=======
-            return _opened(make or partial(adapter.epoch, loader))
-        if make is not None:
+            return _opened(make or partial(adapter.epoch, self._loader_of_an_epoch(loader)))
+        if make is not None:  # of a loader in place, whose iter() would come back here
             return make()
->>>>>>> 6377b6994a8cade1210864eb59f077f9faab1c1f
         return iter(loader if is_iterable(loader) else loader())
 
     def loader_of(self, given: Any) -> Any:
