@@ -8,7 +8,7 @@ from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import SECOND_NS
 from loadeval.estimate.metrics import quantities
 from loadeval.findings import GPU_BUSY_PERCENT, MATTERS, MOSTLY, TRIFLE
-from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
+from loadeval.findings.engine import NO_IDEAL, Context, Do, Finding, Set, Skip, rule
 from loadeval.inside.code import step_lines
 from loadeval.model.costs import Change
 from loadeval.words import duration, share, size
@@ -56,7 +56,7 @@ def copies(c: Context) -> Finding | None:
     received = sum(level.mean for level in levels if level) if any(levels) else None
     if cost < MATTERS or (received is not None and received <= MOSTLY * sent):
         return None
-    do: list[Set | Do] = []
+    do: list[Do] = []
     if not is_pinned:
         do.append(_pin(c, pinned_ns, copy_ns - pinned_ns))
     # Where all that was queued is done when a wait begins, each step waits for the GPU.
@@ -87,7 +87,7 @@ def copies(c: Context) -> Finding | None:
     )
 
 
-def _pin(c: Context, pinned_ns: float | None = None, saved_ns: float = 0.0) -> Set | Do:
+def _pin(c: Context, pinned_ns: float | None = None, saved_ns: float = 0.0) -> Do:
     """To pin batches, which are then copied in that time, so much less than now."""
     change = None if pinned_ns is None else _shorter_steps(saved_ns)
     if c.loader.pinned:
@@ -136,7 +136,9 @@ def idle_gpu(c: Context) -> Finding | None:
     Shown by kernels that run for under 70% of the time with ideal loading.
     Excluded by 5% of the time that may be lost to loading.
     """
-    c.needs_ideal()
+    speedup = c.gap.steady_speedup
+    if speedup is None:
+        raise Skip(NO_IDEAL)
     busy = [
         (each.ideal.mean, each.subject)
         for each in quantities(c.run, c.ideal)
@@ -145,8 +147,7 @@ def idle_gpu(c: Context) -> Finding | None:
     if not busy:
         raise Skip("no GPU was read")
     least, gpu = min(busy)
-    speedup = c.gap.steady_speedup
-    if speedup is None or 1 - 1 / speedup.bounds[1] >= MATTERS or least >= GPU_BUSY_PERCENT:
+    if 1 - 1 / speedup.bounds[1] >= MATTERS or least >= GPU_BUSY_PERCENT:
         return None
     lines = step_lines(c.run).place  # the longest comes first
     because = (

@@ -274,7 +274,7 @@ def slow_fetch(c: Context) -> Finding | None:
     copied = copies(c.run) if c.found(copied_pages) else None
     if top is None or top.share - (copied.share if copied else 0.0) < DOMINATES:
         return None
-    do: list[Set | Do] = []
+    do: list[Do] = []
     for line in c.stages.lines[:3]:  # each by its own remedy
         if line.share < MATTERS:
             continue
@@ -455,7 +455,7 @@ def transfer(c: Context) -> Finding | None:
     else:
         says += f", though only {size(pickled)} of it are pickled: it has many tensors or objects."
         do, because = FEWER_TENSORS
-    advice: list[Set | Do] = [Do(do, because, change=change)]
+    advice: list[Do] = [Do(do, because, change=change)]
     none, name = Change({"num_workers": 0}), c.setting("num_workers")
     if name and c.gained(none) > 0:
         advice.append(Set(name, c.loader.workers, 0, "no batch is passed then", none))

@@ -145,7 +145,7 @@ def epoch_boundaries(c: Context) -> Finding | None:
         return None  # as for every batch
     sure = bool(workers and c.loader.persistent_workers)
     batch_ns = alone.value * workers if alone and workers else 0.0
-    do: list[Set | Do] = [Do("make the first batch of an epoch cheaper, or epochs longer", BEGINS)]
+    do: list[Do] = [Do("make the first batch of an epoch cheaper, or epochs longer", BEGINS)]
     if mean_ns <= TWICE * batch_ns:
         because = f"most of it is the first batch, which takes one worker {duration(batch_ns)}"
         sure, do = True, [Do("make epochs longer, or batches smaller", because)]
@@ -160,7 +160,7 @@ def epoch_boundaries(c: Context) -> Finding | None:
     )
 
 
-def live_on(c: Context, because: str) -> list[Set | Do]:
+def live_on(c: Context, because: str) -> list[Do]:
     """To let workers live on from epoch to epoch, where they end with each."""
     name, lives_on = c.setting("persistent_workers"), c.loader.persistent_workers
     return [Set(name, False, True, because, LIVE_ON)] if name and lives_on is False else []
@@ -227,9 +227,7 @@ def first_batch(c: Context) -> Finding | None:
     (line, _), usual, longer_ns = seen_at(c.run, "start"), c.stages.line, found[2].first_ns
     does = f"is then mostly in {line.name}" if line else "fills a shuffle buffer, or opens files"
     place, half = line.place if line else None, sooner(c, longer_ns / TWICE)
-    do: list[Set | Do] = [
-        Do("make the shuffle buffer half as large", "or fill it bit by bit", place, half)
-    ]
+    do = [Do("make the shuffle buffer half as large", "or fill it bit by bit", place, half)]
     if line and (usual is None or usual.function != line.function):
         because = "what it makes may be kept in a file, or be made once, before workers start"
         do = [Do(f"make {line.function} twice as fast", because, place, half, TWICE)]
@@ -276,7 +274,7 @@ def epoch_ends(c: Context) -> Finding | None:
             does = f"wait for threads of their own in {call.name}"
             what = f"end the threads of {line.function} with its last sample"
             because = "they may still be at work for samples that were served already"
-    do: list[Set | Do] = [Do(what, because, place, sooner(c, mean_ns))]
+    do: list[Do] = [Do(what, because, place, sooner(c, mean_ns))]
     if line is None and c.loader.sampler and c.loader.workers:
         do = live_on(c, "they then end once, not in each epoch") or do
     return Finding(

@@ -10,7 +10,17 @@ from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import ARMS
 from loadeval.estimate.stats import Estimate
 from loadeval.findings import FEW, FEWEST_BATCHES, LARGE, MATTERS, MOSTLY, SLOWER_WORKER, TWICE
-from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Set, Skip, rule
+from loadeval.findings.engine import (
+    DIAGNOSE,
+    IN_PYTHON,
+    NO_IDEAL,
+    Context,
+    Do,
+    Finding,
+    Set,
+    Skip,
+    rule,
+)
 from loadeval.model.costs import Change, in_share
 from loadeval.model.model import ENOUGH
 from loadeval.words import counted, duration, number, share
@@ -31,7 +41,7 @@ def best_workers(c: Context) -> Change:
     return Change() if best == c.loader.workers else c.model.with_workers(best)
 
 
-def more_workers(c: Context) -> list[Set | Do]:
+def more_workers(c: Context) -> list[Do]:
     """To raise the number of workers, if that helps, and to keep them."""
     change, name = best_workers(c), c.setting("num_workers")
     proposed = change.settings.get("num_workers")
@@ -39,7 +49,7 @@ def more_workers(c: Context) -> list[Set | Do]:
         return []
     is_stream = c.loader.backend.startswith("torch.") and not c.loader.sampler
     because = f"each has to serve its own part: {OWN_PART}" if is_stream else ""
-    do: list[Set | Do] = [Set(name, c.loader.workers, proposed, because, change)]
+    do: list[Do] = [Set(name, c.loader.workers, proposed, because, change)]
     kept = c.setting("persistent_workers")
     if kept and c.loader.persistent_workers is False and not c.loader.workers:
         do.append(Set(kept, False, True, "they start once, not in each epoch"))
@@ -60,7 +70,7 @@ def best_prefetch(c: Context) -> Change:
     return next(each for each, gain in zip(changes, gains, strict=True) if gain >= enough)
 
 
-def deeper_queue(c: Context) -> list[Set | Do]:
+def deeper_queue(c: Context) -> list[Do]:
     """To keep more batches ready."""
     depth, change = c.loader.prefetch_depth, best_prefetch(c)
     factor, total = c.setting("prefetch_factor"), c.setting("prefetch_depth")
@@ -114,7 +124,8 @@ def shallow_queue(c: Context) -> Finding | None:
     Shown by waits over twice their median that are more than a fifth of the waiting.
     Excluded by waits that are about equal, and a loader that does not keep up alone.
     """
-    c.needs_ideal()
+    if c.gap.steady_speedup is None:
+        raise Skip(NO_IDEAL)
     if not c.loses or c.loads_on_request:
         return None
     required, part = c.gap.required, in_stalls(c)
@@ -234,7 +245,7 @@ def head_of_line(c: Context) -> Finding | None:
     of_time = waited_ns / c.gap.real.value
     if of_time < MATTERS:
         return None
-    do: list[Set | Do] = []
+    do: list[Do] = []
     if c.loader.in_order:
         because = "training then sees batches in another order; torch 2.6 or later"
         do.append(Set("in_order", True, False, because, UNORDERED))
