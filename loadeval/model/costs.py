@@ -152,7 +152,7 @@ def _receiving(batches: Columns) -> tuple[Values, float]:
     idle_ns = HAND_OVER_NS + tensors * RECEIVE_TENSOR_NS
     most_ns = HAND_OVER_NS + tensors * MOST_TENSOR_NS
     if is_idle.sum() >= FEWEST_RECEIVED:
-        idle_ns = most_ns = float(np.median(took_ns[is_idle]))
+        idle_ns = most_ns = np.median(took_ns[is_idle])
     is_long = left_ns > TWICE * idle_ns
     more_ns, busy_ns = took_ns[is_long] - idle_ns, left_ns[is_long]
     if len(more_ns) < FEWEST_RECEIVED or (more_ns <= busy_ns / NEARLY).mean() < MOSTLY:
@@ -199,7 +199,7 @@ def read_in_turn(costs: Columns, iteration_ns: float) -> Columns:
     It was busy for no more than all of each iteration: what workers were blocked for beyond that,
     they waited for each other.
     """
-    share = min(iteration_ns / max(float(costs.blocked_ns.mean()), 1.0), 1.0)
+    share = min(iteration_ns / max(costs.blocked_ns.mean(), 1.0), 1.0)
     return costs.replace(read_ns=costs.blocked_ns * share, blocked_ns=np.zeros(len(costs)))
 
 
@@ -306,7 +306,7 @@ def start_ns(run: Run, cpus: float) -> tuple[float, float]:
             taken_ns[start.epoch].append(ready_ns)
             starting_ns[start.epoch] = start.starting_ns
     if taken_ns:
-        own_ns = float(np.median(list(starting_ns.values())))
+        own_ns = np.median(list(starting_ns.values()))
         slowest_ns = np.median([max(of_epoch) for of_epoch in taken_ns.values()])
         workers = run.loader.workers or 1
         return own_ns / workers, max(float(slowest_ns) - own_ns, 0.0) / max(workers / cpus, 1)
@@ -335,7 +335,7 @@ def worker_bytes(run: Run) -> float | None:
     own = (alive + 1) * (table.pss_bytes - table.pss_file_bytes) - table.anonymous_bytes
     known = own[alive > 0] / alive[alive > 0] ** 2
     known = known[np.isfinite(known)].clip(0.0)
-    return float(np.median(known)) if len(known) else None
+    return np.median(known) if len(known) else None
 
 
 # Changes
