@@ -44,8 +44,8 @@ def copies(c: Context) -> Finding | None:
     is_pinned = pinned_bytes >= MOSTLY * nbytes
     pinned_ns = nbytes / pinned_per_s * SECOND_NS
     copy_ns = pinned_ns if is_pinned else nbytes / pageable_per_s * SECOND_NS
-    wait_ns, idle_ns = float(steps.wait_ns.mean()), float(steps.gpu_idle_ns.mean())
-    batch_ns = idle_ns + float(steps.gpu_step_ns.mean())
+    wait_ns, idle_ns = steps.wait_ns.mean(), steps.gpu_idle_ns.mean()
+    batch_ns = idle_ns + steps.gpu_step_ns.mean()
     # What a step no longer takes, training may wait longer for its next batch.
     hidden_ns = 0.0 if c.loads_on_request else idle_ns
     cost = max(copy_ns - hidden_ns, 0.0) / batch_ns
@@ -118,8 +118,8 @@ def hidden_waits(c: Context) -> Finding | None:
     steps = c.batches.take(c.batches.gpu_idle_ns != UNKNOWN)
     if not len(steps):
         raise Skip(NO_DEVICE)
-    wait_ns, idle_ns = float(steps.wait_ns.mean()), float(steps.gpu_idle_ns.mean())
-    matters = wait_ns > TRIFLE * (wait_ns + float(steps.step_ns.mean()))
+    wait_ns, idle_ns = steps.wait_ns.mean(), steps.gpu_idle_ns.mean()
+    matters = wait_ns > TRIFLE * (wait_ns + steps.step_ns.mean())
     if not matters or idle_ns >= MOSTLY * wait_ns:
         return None
     return Finding(

@@ -100,7 +100,7 @@ def _rest_of_epoch_ns(c: Context) -> float | None:
     if not length or real is None:
         return None
     first = first_waits(c.run)
-    alone_ns = float(first.mean()) if length == 1 and len(first) else 0.0  # its only wait
+    alone_ns = first.mean() if length == 1 and len(first) else 0.0  # its only wait
     return max(length * real.value - alone_ns, 0.0)
 
 
@@ -121,7 +121,7 @@ def late(c: Context, cause: str | None) -> tuple[float, float, Start] | None:
         raise Skip("only one epoch was seen to start")
     if rest_ns is None:
         raise Skip("the length of an epoch is not known")
-    mean_ns = float(later.mean())
+    mean_ns = later.mean()
     cost, start = _of_epoch(c, mean_ns, rest_ns), mean_start(c.run) or Start(mean_ns)
     return None if cost < MATTERS or start.cause != cause else (mean_ns, cost, start)
 
@@ -262,7 +262,7 @@ def epoch_ends(c: Context) -> Finding | None:
     if len(waits_ns) <= 1 or rest_ns is None:
         raise Skip("fewer than two epochs were served to their ends")
     mean_ns, firsts_ns = float(np.mean(waits_ns)), first_waits(c.run)
-    cost = _of_epoch(c, mean_ns, rest_ns + (float(firsts_ns.mean()) if len(firsts_ns) else 0.0))
+    cost = _of_epoch(c, mean_ns, rest_ns + (firsts_ns.mean() if len(firsts_ns) else 0.0))
     if cost < MATTERS:
         return None
     (line, call), does = seen_at(c.run, "end"), "end"
