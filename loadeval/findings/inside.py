@@ -152,7 +152,7 @@ REMEDIES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SlowFormat:
     """A form of the data that takes a `share` of fetch and collate, and its `remedy`.
 

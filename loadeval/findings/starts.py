@@ -56,16 +56,6 @@ class Start(NamedTuple):
     first_ns: float = 0.0
     index_ns: float = 0.0
 
-    @property
-    def cause(self) -> str | None:
-        """What it is mostly spent on, by the rule that tells it."""
-        least_ns, worker_ns = max(MOSTLY * self.wait_ns, 1.0), self.begun_ns + self.init_ns
-        if self.index_ns >= max(least_ns, worker_ns):
-            return "sampler start"
-        if worker_ns >= least_ns:
-            return "worker start"
-        return "workers' first batch" if self.first_ns >= least_ns else None
-
 
 @once_per_run
 def mean_start(run: Run, first: bool = False) -> Start | None:
@@ -123,7 +113,15 @@ def late(c: Context, cause: str | None) -> tuple[float, float, Start] | None:
         raise Skip("the length of an epoch is not known")
     mean_ns = later.mean()
     cost, start = _of_epoch(c, mean_ns, rest_ns), mean_start(c.run) or Start(mean_ns)
-    return None if cost < MATTERS or start.cause != cause else (mean_ns, cost, start)
+    least_ns, worker_ns = max(MOSTLY * start.wait_ns, 1.0), start.begun_ns + start.init_ns
+    most = None  # the rule of what it is mostly spent on
+    if start.index_ns >= max(least_ns, worker_ns):
+        most = "sampler start"
+    elif worker_ns >= least_ns:
+        most = "worker start"
+    elif start.first_ns >= least_ns:
+        most = "workers' first batch"
+    return None if cost < MATTERS or most != cause else (mean_ns, cost, start)
 
 
 @rule(

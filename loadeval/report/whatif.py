@@ -31,7 +31,7 @@ MEMORY = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WhatIf:
     """What is predicted of one change, as reports tell it.
 
