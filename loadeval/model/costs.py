@@ -30,7 +30,6 @@ import numpy as np
 from loadeval.data.columns import UNKNOWN, Column, Columns, Values, mean_known
 from loadeval.data.run import Run, host_values
 from loadeval.errors import UsageError
-from loadeval.estimate.metrics import Cpus
 from loadeval.estimate.steady import once_per_run
 from loadeval.inside.blockage import computing_threads
 from loadeval.inside.code import looks
@@ -71,8 +70,6 @@ PIPE_NS_PER_BYTE = (1.0, 2.0)
 """What each byte of a batch without tensors adds to it: it goes through a pipe."""
 SHARED_NS_PER_BYTE = 0.7
 """Collating into shared memory, not into a process's own, takes so much more for each byte."""
-USUAL_PREFETCH = 2
-"""Torch keeps so many batches ready for each worker, unless told otherwise."""
 FORK_NS, SPAWN_NS, RESUME_NS = 40_000_000.0, 2_000_000_000.0, 1_000_000
 """Starting a worker, and ending it, takes so long by fork, and by forkserver or spawn; and so long
 each one at the start of an epoch that lives on."""
@@ -266,26 +263,6 @@ def _known(column: Column, otherwise: Values | None = None) -> Values:
     """The column, with something else in place of what is not known: by default the mean."""
     instead = (mean_known(column) or 0.0) if otherwise is None else otherwise
     return np.where(column == UNKNOWN, instead, column).astype(np.float64)
-
-
-def settings_of(run: Run, use: Cpus) -> dict[str, Any]:
-    """The settings that are simulated: of the workers only those count that have something to do.
-
-    Of `cpus`, which training shares with its workers, these may use `worker_cpus`.
-    """
-    workers, depth = run.loader.workers or 0, run.loader.prefetch_depth or 0
-    busy = set(run.stages.worker[run.stages.samples > 0].tolist()) - {UNKNOWN}
-    cpus = None if use.usable is None else float(use.usable)
-    is_kept = cpus is not None and use.theirs is not None and use.theirs < cpus
-    return {
-        "num_workers": min(len(busy) or workers, workers),
-        "prefetch_factor": max(depth // workers, 1) if workers else USUAL_PREFETCH,
-        "in_order": run.loader.in_order is not False,
-        "pins": bool((run.stages.pin_ns > 0).any()),
-        "cpus": cpus,
-        "worker_cpus": float(use.theirs or 0) if is_kept else None,
-        "others_cpus": use.competing,
-    }
 
 
 @once_per_run

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from loadeval.data.columns import Columns, mean_known
+from loadeval.data.columns import UNKNOWN, Columns, mean_known
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.estimate.gap import Gap, throughput
 from loadeval.estimate.gap import gap as gap_of
-from loadeval.estimate.metrics import cpus
+from loadeval.estimate.metrics import cpus as cpus_of
 from loadeval.estimate.stats import SIGMAS, Estimate
 from loadeval.estimate.steady import epoch_lengths, length_of_epochs, once_per_run
 from loadeval.inside.blockage import SLEEPS, blockage
@@ -36,7 +36,6 @@ from loadeval.model.costs import (
     read_in_turn,
     resized,
     scaled,
-    settings_of,
     start_ns,
     work_of,
 )
@@ -75,6 +74,8 @@ MATTERS = 0.05
 """A share of the time that matters."""
 ENOUGH = 0.98
 """As many workers as reach this share of the best throughput are enough."""
+USUAL_PREFETCH = 2
+"""Torch keeps so many batches ready for each worker, unless told otherwise."""
 
 AS_IT_IS = Change()
 NOTHING_GAINED = Estimate(1.0, 1.0, 1.0)
@@ -101,7 +102,7 @@ class Model:
 
     def __init__(self, run: Run, gap: Gap, stages: Stages | None) -> None:
         """Raises UsageError where nothing can be predicted from the run."""
-        use, missing = cpus(run), "has too few batches that count"
+        use, missing = cpus_of(run), "has too few batches that count"
         costs: Columns | None = None
         if run.header.mode != "alternate":
             missing = "does not tell what a training step takes without loading"
@@ -117,7 +118,21 @@ class Model:
                 "into"
             )
         self.run, self.gap, self.stages = run, gap, stages
-        self.costs, self.settings, self._use = costs, settings_of(run, use), use
+        self.costs, self._use = costs, use
+        workers, depth = run.loader.workers or 0, run.loader.prefetch_depth or 0
+        busy = set(run.stages.worker[run.stages.samples > 0].tolist()) - {UNKNOWN}
+        cpus = None if use.usable is None else float(use.usable)
+        is_kept = cpus is not None and use.theirs is not None and use.theirs < cpus
+        # Of `cpus`, which training shares with its workers, these may use `worker_cpus`.
+        self.settings: dict[str, Any] = {
+            "num_workers": min(len(busy) or workers, workers),
+            "prefetch_factor": max(depth // workers, 1) if workers else USUAL_PREFETCH,
+            "in_order": run.loader.in_order is not False,
+            "pins": bool((run.stages.pin_ns > 0).any()),
+            "cpus": cpus,
+            "worker_cpus": float(use.theirs or 0) if is_kept else None,
+            "others_cpus": use.competing,
+        }
         self._simulated: dict[object, Simulated] = {}
 
     @classmethod
