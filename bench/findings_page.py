@@ -8,11 +8,12 @@ import inspect
 import re
 import tempfile
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 
 from loadeval import RunLogError, read_run
 from loadeval.data.run import Run
-from loadeval.findings.engine import ROOMS, RULES, Ask, Finding, diagnose
+from loadeval.findings.engine import RULES, Ask, Finding, diagnose
 from tests.recordings import RECORDED, TOGETHER, laid_out
 
 PAGE = Path(__file__).parent.parent / "docs" / "findings.md"
@@ -49,11 +50,10 @@ def runs_of(name: str) -> list[tuple[Run, Run | None]]:
 
 def rules() -> str:
     shown, parts = examples(), list[str]()
-    for room in ROOMS:
-        module = import_module(f"loadeval.findings.{room}")
-        parts.append(f"### {(module.__doc__ or '').strip().removesuffix('.')}\n")
-        own = [ask for ask in RULES if ask.__module__ == module.__name__]
-        parts += [_rule(ask, shown.get(RULES[ask].name)) for ask in own]
+    for name, asks in groupby(RULES, lambda ask: ask.__module__):
+        title = (import_module(name).__doc__ or "").strip().removesuffix(".")
+        parts.append(f"### {title}\n")
+        parts += [_rule(ask, shown.get(RULES[ask].name)) for ask in asks]
     return "\n".join(parts)
 
 

@@ -30,12 +30,12 @@ from loadeval.estimate.stats import Estimate
 from loadeval.estimate.steady import epochs, outliers
 from loadeval.inside.code import step_lines
 from loadeval.job import Job
-from loadeval.model.whatif import WhatIf
 from loadeval.probes.gpu import GPUProbe
 from loadeval.probes.host import HostProbe
 from loadeval.probes.threads import PythonLockProbe, ThreadsProbe
 from loadeval.report.as_json import KEPT, as_json
 from loadeval.report.build import Result, result_of
+from loadeval.report.whatif import WhatIf
 from loadeval.tuning import Tuning
 from tests.recordings import laid_out
 from tests.whole_outputs import written

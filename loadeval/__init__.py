@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from loadeval.launch.install import install as install
     from loadeval.model.costs import Change as Change
     from loadeval.model.model import Model as Model
-    from loadeval.model.whatif import WhatIf as WhatIf
-    from loadeval.model.whatif import whatif as whatif
     from loadeval.report.report import Report as Report
     from loadeval.report.report import plot_comparison as plot_comparison
+    from loadeval.report.whatif import WhatIf as WhatIf
     from loadeval.report.whatif import plot_worker_curve as plot_worker_curve
+    from loadeval.report.whatif import whatif as whatif
     from loadeval.tuning import Tuning as Tuning
     from loadeval.tuning import tune as tune
 
@@ -65,9 +65,8 @@ _MODULES = {
         "launch.install": "install",
         "model.costs": "Change",
         "model.model": "Model",
-        "model.whatif": "WhatIf whatif",
         "report.report": "Report plot_comparison",
-        "report.whatif": "plot_worker_curve",
+        "report.whatif": "WhatIf plot_worker_curve whatif",
         "tuning": "Tuning tune",
     }.items()
     for name in names.split()

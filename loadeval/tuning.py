@@ -26,10 +26,10 @@ from loadeval.evaluator import LoaderEvaluator
 from loadeval.launch.command import ServedBatches, remove_marks, run, why_nothing
 from loadeval.launch.settings import RunSettings
 from loadeval.model.costs import Change
-from loadeval.model.model import NOTHING_GAINED, Model
-from loadeval.model.whatif import memory_bytes, shortages
+from loadeval.model.model import NOTHING_GAINED, Model, cheapest
 from loadeval.report.blocks import Cell, Number, Section, Table, Text
 from loadeval.report.text import lines
+from loadeval.report.whatif import memory
 
 SPACE = {"prefetch_factor": (2, 4), "num_workers": (0, 1, 2, 3, 4, 6, 8, 12, 16, 32)}
 """What is predicted where nobody says what to choose from."""
@@ -283,7 +283,11 @@ def _tuned(
         trials[at] = replace(trials[at], throughput=fmean(each), speedup=gain if at else None)
         if gain.bounds[0] > 1:
             gains[at] = gain
-    chosen, names, present = trials[_cheapest(gains)], info.setting_names or {}, _merged(known, {})
+    chosen, names, present = (
+        trials[cheapest(gains, 1 / WORTH)],
+        info.setting_names or {},
+        _merged(known, {}),
+    )
     return Tuning(
         trials=trials,
         chosen=chosen,
@@ -313,7 +317,7 @@ def _promising(look: Run, known: Options, space: Space, notes: list[str]) -> lis
         changes = {name: each for name, each in wanted if name in space and each != known.get(name)}
         gain = None
         if model and changes.keys() <= PREDICTABLE:
-            if shortages(model.run, *memory_bytes(model, Change(changes))):
+            if memory(model, Change(changes))[2]:
                 continue
             gain = model.simulate(Change(changes))
         trials.setdefault(as_code(changes), Trial(changes, gain))
@@ -326,19 +330,13 @@ def _promising(look: Run, known: Options, space: Space, notes: list[str]) -> lis
             f"{MOST_MEASURED} at most, such as --space num_workers=2,4. {' '.join(notes)}"
         )
     gains = [each.predicted or NOTHING_GAINED for each in every]
-    best = _cheapest(gains)
+    best = cheapest(gains, 1 / WORTH)
     if not best:
         notes.append("No other settings are predicted to be 3% faster.")
         return every[:1]
     near = [at for at, gain in enumerate(gains) if gain.bounds[1] >= gains[best].value]
     near.sort(key=lambda at: abs(at - best))
     return [every[at] for at in (0, *sorted(near[:MOST_MEASURED]))]
-
-
-def _cheapest(gains: Sequence[Estimate]) -> int:
-    """Which is the first that is as good as the best, where the cheapest come first."""
-    values = [each.value for each in gains]
-    return next(at for at, value in enumerate(values) if WORTH * value >= max(values))
 
 
 def _throughput(run: Run, unit: str) -> float:

@@ -74,8 +74,7 @@ def _predicted(monkeypatch: pytest.MonkeyPatch) -> dict[int, Estimate]:
         settings={"num_workers": 1}, costs=None, parts=(), run=None, simulate=simulate
     )
     monkeypatch.setattr(tuning, "Model", SimpleNamespace(of=lambda _: model))
-    monkeypatch.setattr(tuning, "memory_bytes", lambda *_: (0.0, 0.0))
-    monkeypatch.setattr(tuning, "shortages", lambda *_: [])
+    monkeypatch.setattr(tuning, "memory", lambda *_: (0.0, 0.0, []))
     return speedups
 
 

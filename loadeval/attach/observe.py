@@ -31,7 +31,7 @@ from loadeval.attach.marks import LIBRARY, LineOf, Marks, Reading, Training, pla
 from loadeval.estimate.stats import Estimate, student
 from loadeval.findings import BLOCKED, DOMINATES, MATTERS, WAITS_FOR_CPU
 from loadeval.findings.engine import Do, Finding, Set
-from loadeval.findings.remedies import remedy_for
+from loadeval.findings.inside import remedy_for
 from loadeval.inside.blockage import DISKS, LOCKS
 from loadeval.probes.looks import Observation, ObservedMachine, ObservedProcess
 from loadeval.probes.stacks import NO_STACKS, Frame, ProcessStacks
@@ -345,9 +345,7 @@ def _findings(seen: Attached, *, can_have_workers: bool) -> Iterator[Finding]:
     blocked = (workers and workers.blocked_share) or 0.0
     queued = (workers and workers.run_queue_share) or 0.0
     if itself is not None and itself.value >= MATTERS:
-        do: Set | Do = Do(
-            "load in the background", "in a worker, or a thread that keeps batches ready"
-        )
+        do = Do("load in the background", "in a worker, or a thread that keeps batches ready")
         if can_have_workers:
             # So many keep up: each takes as long for a batch as training waits for one now.
             most = max(math.floor(usable) - 1, 1)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from loadeval.cli.console import AsJson, Figure, log_at, print_json
 from loadeval.data.log import read_run
 from loadeval.model.model import Model
-from loadeval.model.whatif import whatif as ask
 from loadeval.report.as_json import as_json
 from loadeval.report.text import show
-from loadeval.report.whatif import plot_worker_curve, whatif_as_dict, whatif_sections
+from loadeval.report.whatif import LEAST, plot_worker_curve, whatif_as_dict, whatif_sections
+from loadeval.report.whatif import whatif as ask
 from loadeval.words import printable
 
 RUN = "A run of mode alternate: its log, or the folder of it."
@@ -50,16 +50,11 @@ def whatif(  # noqa: PLR0913 - an option for each setting
     Without options, for each number of workers; with some, for these settings. Nothing is
     measured: the batches of the run are simulated by the rules of PyTorch's DataLoader.
     """
-    options: dict[str, Any] = {
-        "num_workers": num_workers,
-        "prefetch_factor": prefetch_factor,
-        "batch_size": batch_size,
-        "cpus": cpus,
-        "in_order": in_order,
-        "faster": _parts(faster or ()) or None,
-    }
+    options = {name: each for name, each in locals().items() if name in LEAST and each is not None}
+    if faster:
+        options["faster"] = _parts(faster)
     model, asked = Model.of(read_run(log_at(run))), None
-    if any(value is not None for value in options.values()):
+    if options:
         asked = ask(model, **options)
     if output is not None:
         plot_worker_curve(model, output)

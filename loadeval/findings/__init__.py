@@ -4,6 +4,8 @@ A threshold without a source is ours, and holds for every rule: the planted prog
 and their healthy twins show that it tells them apart.
 """
 
+from importlib import import_module
+
 # Shares of the training time.
 MATTERS = 0.05  # less is no finding (TensorFlow's input-pipeline analyser)
 WORTH = 0.03  # what gains less is no action, and a finding that others leave less is none
@@ -43,3 +45,6 @@ READ_BYTES_PER_NS = 0.1  # slower is decoding: images at a tenth of that, in com
 STREAM_BYTES_PER_NS = 0.02  # slower is waiting for answers; one connection brings 50 to 100 MB/s
 MANY_CPUS = 0.5  # in use by others
 GPU_BUSY_PERCENT = 70.0  # with ideal loading: if kernels run for less, the step is what is slow
+
+for _room in ("workers", "inside", "blocked", "cpus", "starts", "gpu", "run"):
+    import_module(f"{__name__}.{_room}")  # in this order rules are asked

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from loadeval.data.columns import Columns
+from loadeval.data.run import host_values
 from loadeval.findings import BLOCKED, DOMINATES, MOSTLY, STREAM_BYTES_PER_NS, TWICE
 from loadeval.findings.engine import Context, Do, Finding, rule
 from loadeval.findings.inside import (
@@ -20,7 +20,6 @@ from loadeval.findings.inside import (
 )
 from loadeval.findings.workers import few_shards, more_workers
 from loadeval.inside.blockage import FUTEX, awaits_threads, blockage
-from loadeval.inside.code import CodeLine
 from loadeval.words import duration, share, size
 
 KERNEL = "on-CPU, run-queue and blocked time of the workers, as the kernel counts it"
@@ -95,12 +94,11 @@ def disk(c: Context) -> Finding | None:
     )
 
 
-def asking(c: Context) -> CodeLine | None:
-    """The line in which workers ask the process that blocks them."""
-    return asks_a_process(c) or c.stages.blocked_line
-
-
-@rule("one process serves all", source=KERNEL, undo=lambda c: less(asking(c)))
+@rule(
+    "one process serves all",
+    source=KERNEL,
+    undo=lambda c: less(asks_a_process(c) or c.stages.blocked_line),
+)
 def one_server(c: Context) -> Finding | None:
     """One process answers all workers by a pipe, such as a Manager's.
 
@@ -108,7 +106,7 @@ def one_server(c: Context) -> Finding | None:
     multiprocessing, or are blocked for 40% of it, mostly there.
     Excluded by a disk, or a lock, and a collate function that takes 40%.
     """
-    line = asking(c) if by(c) == "server" else None
+    line = (asks_a_process(c) or c.stages.blocked_line) if by(c) == "server" else None
     if line is None:
         return None
     because = "a tensor in shared memory (share_memory_()), a file that they map, or copies"
@@ -156,13 +154,12 @@ def _network(c: Context) -> Finding | None:
     inside, (kernel, place, seen_at) = c.stages, place_of(c)
     in_client = sum(call.share for call in inside.calls if CLIENTS.fullmatch(call.function))
     counted = c.run.stages.samples[c.run.stages.samples > 0]
-    read = c.run.readings.get(("host", "machine"), Columns({}))
-    rates = read.get("received_bytes_per_s", np.empty(0))
-    is_it = (kernel.startswith(SOCKETS) or in_client >= DOMINATES) and not np.isnan(rates).all()
-    if not is_it or not len(counted) or c.gap.real is None:
+    rates = host_values(c.run, "machine", "received_bytes_per_s")
+    is_it = kernel.startswith(SOCKETS) or in_client >= DOMINATES
+    if not is_it or not len(rates) or not len(counted) or c.gap.real is None:
         return None
-    received = float(np.nanmean(rates) * (read.time_ns[-1] - read.time_ns[0]) / 1e9)
-    samples, batch_bytes = float(counted.mean()), received / len(c.run.stages)
+    received = rates.mean() * np.ptp(c.run.readings["host", "machine"].time_ns) / 1e9
+    samples, batch_bytes = counted.mean(), received / len(c.run.stages)
     blocked_ns = c.blocked * inside.fetch_ns
     if batch_bytes >= STREAM_BYTES_PER_NS * blocked_ns:
         because = "compressed or smaller samples, only the parts that are used, a cache nearby"

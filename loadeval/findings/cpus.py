@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loadeval.data.run import ARMS
 from loadeval.findings import FEW, LOCK_NS, LOCK_WAIT, MANY_CPUS, MATTERS, MOSTLY, WAITS_FOR_CPU
-from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
+from loadeval.findings.engine import NO_IDEAL, Context, Do, Finding, Set, Skip, rule
 from loadeval.findings.workers import balanced, lacks_cpu, slow_worker_of
 from loadeval.inside.operators import Threads, operators, threads
 from loadeval.model.costs import Change
@@ -32,9 +32,10 @@ def contention(c: Context) -> Finding | None:
     Excluded by Python's lock, and other findings in as far as what they name is most of what
     loading computes.
     """
-    c.needs_ideal()
     slower, required, left = c.gap.contention, c.gap.required, c.cpus.left
-    if slower is None or slower.bounds[0] <= 0 or c.contention < MATTERS or c.found(python_lock):
+    if slower is None:
+        raise Skip(NO_IDEAL)
+    if slower.bounds[0] <= 0 or c.contention < MATTERS or c.found(python_lock):
         return None
     do, because = "make loading lighter: cheaper transforms, fewer threads, fewer copies", ""
     why = "loading competes for CPUs, memory bandwidth or the GPU"
@@ -149,7 +150,7 @@ def oversubscription(c: Context) -> Finding | None:
     if c.found(confined):
         return None
     if c.model is not None and c.stages.run_queue_ns is not None:
-        part = c.stages.run_queue_ns / max(c.work_ns, 1.0)
+        part = c.stages.run_queue_ns / c.work_ns
         return _waiting_for_cpus(c, part) if part >= WAITS_FOR_CPU and c.loses else None
     if workers is None or usable is None:
         what = "loader's number of workers" if workers is None else "number of usable CPUs"
@@ -176,7 +177,7 @@ def _waiting_for_cpus(c: Context, part: float) -> Finding | None:
     least = 1.0 if c.run.header.environment.get("omp_num_threads") == 1 else MOSTLY
     if workers and beside_ns >= least * (c.stages.cpu_ns or 0.0) > 0:
         because = "torch.set_num_threads(1), cv2.setNumThreads(0), TOKENIZERS_PARALLELISM=false"
-        do: Set | Do = Do("try OMP_NUM_THREADS=1: let each worker compute in one thread", because)
+        do = Do("try OMP_NUM_THREADS=1: let each worker compute in one thread", because)
     elif c.cpus.competing >= MANY_CPUS:
         do = FREE_CPUS
     elif (idle := c.cpus.workers["ideal"] or 0.0) >= MANY_CPUS:

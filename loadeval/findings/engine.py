@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
-from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -23,14 +22,11 @@ from loadeval.errors import UsageError
 from loadeval.estimate.gap import gap
 from loadeval.estimate.metrics import cpus
 from loadeval.estimate.stats import Estimate
-from loadeval.estimate.steady import steady
+from loadeval.estimate.steady import once_per_run, steady
 from loadeval.findings import ACCOUNTED, FEWEST_LOGGED, LARGE, MATTERS, WORTH
 from loadeval.inside.stages import Stage, Stages, stages
 from loadeval.model.costs import Change, computed_ns
 from loadeval.model.model import Model
-
-ROOMS = ("workers", "inside", "blocked", "cpus", "starts", "gpu", "run")
-"""The files of this folder that have rules."""
 
 DIAGNOSE = "measure with `loadeval diagnose -- COMMAND`"
 IN_PYTHON = "or with mode='alternate' in Python"
@@ -53,28 +49,12 @@ class Skip(Exception):  # noqa: N818 - it is none
         self.more_batches = math.ceil(max(more_batches, 0))
 
 
-@dataclass(frozen=True, slots=True)
-class Set:
-    """A setting to change, by the user's name of it; `change` is what the model makes of it."""
-
-    setting: str
-    present: Any
-    proposed: Any
-    because: str = ""
-    change: Change | None = None
-
-    @property
-    def says(self) -> str:
-        """What to do."""
-        return f"{self.setting} {self.present} -> {self.proposed}"
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Do:
-    """Something to do that is no setting; `where` is a line of the program.
+    """One thing to do; `where` is a line of the program, and `because` says more about it.
 
-    `change` is what the model makes of it, if that can be predicted, and `because` more about it.
-    `times` is how many times as fast a part is to become.
+    `change` is what the model makes of it, if that can be predicted. A `setting`, by the user's
+    name of it, changes from `present` to `proposed`; or a part becomes so many `times` as fast.
     """
 
     says: str
@@ -82,6 +62,17 @@ class Do:
     where: str | None = None
     change: Change | None = None
     times: float | None = None
+    setting: str | None = None
+    present: Any = None
+    proposed: Any = None
+
+
+def Set(  # noqa: N802 - what to do, as Do is
+    setting: str, present: Any, proposed: Any, because: str = "", change: Change | None = None
+) -> Do:
+    """To change a setting, by the user's name of it."""
+    says = f"{setting} {present} -> {proposed}"
+    return Do(says, because, None, change, None, setting, present, proposed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +87,7 @@ class Finding:
     """
 
     says: str
-    do: Sequence[Set | Do] = ()
+    do: Sequence[Do] = ()
     facts: Mapping[str, float | None] = field(default_factory=dict)
     sure: bool = True
     cost: float | None = None
@@ -105,24 +96,15 @@ class Finding:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+@dataclass(frozen=True)
+class Action(Do):
     """One thing to do, and what training gains by it and all actions before it.
 
-    `speedup` is None where nothing is predicted. `findings` are the rules that ask for it. A
-    `setting`, by the user's name, changes from `present` to `proposed`; or a part becomes so many
-    `times` as fast.
+    `speedup` is None where nothing is predicted. `findings` are the rules that ask for it.
     """
 
-    says: str
-    because: str
-    where: str | None
-    speedup: Estimate | None
-    findings: tuple[str, ...]
-    setting: str | None = None
-    present: Any = None
-    proposed: Any = None
-    times: float | None = None
+    speedup: Estimate | None = None
+    findings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +124,7 @@ class Diagnosis:
     more_batches: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class rule:  # noqa: N801 - it decorates functions
     """A rule, by its name; `undo` is the change that takes away what it finds.
 
@@ -199,16 +181,23 @@ class Context:
         self.model: Model | None = None
         with suppress(UsageError):
             self.model = Model(run, self.gap, self._stages)
-        self._answers: dict[Ask, Finding | Skip | None] = {}
+        # What a worker does for a batch, fetch and collate; the share of it in which it collates,
+        # and that in which it is neither on a CPU nor waiting for one.
+        self.work_ns, self.collating, self.blocked = 1.0, 0.0, 0.0
+        if (inside := self._stages) is not None:
+            self.work_ns = max(inside.fetch_ns + inside.collate_ns, 1.0)
+            self.collating = inside.collate_ns / self.work_ns
+            self.blocked = (inside.blocked_ns or 0.0) / self.work_ns
+        if self.model is not None:
+            self.blocked = self.model.blocked
 
+    @once_per_run
     def answer(self, ask: Ask) -> Finding | Skip | None:
-        """What a rule says, which is asked once."""
-        if ask not in self._answers:
-            try:
-                self._answers[ask] = ask(self)
-            except Skip as why:
-                self._answers[ask] = why
-        return self._answers[ask]
+        """What a rule says."""
+        try:
+            return ask(self)
+        except Skip as why:
+            return why
 
     def found(self, ask: Ask) -> Finding | None:
         """What another rule found; None where it found nothing, or could not tell."""
@@ -268,11 +257,6 @@ class Context:
             more = (batches - known) * self.run.batches / max(known, 1)
             raise Skip(f"{known} steady batches, of {batches} needed", more)
 
-    def needs_ideal(self) -> None:
-        """Raises Skip where ideal loading was not measured."""
-        if self.gap.steady_speedup is None:
-            raise Skip(NO_IDEAL)
-
     @property
     def loads_on_request(self) -> bool:
         """Whether the loader works only while training waits for it.
@@ -297,23 +281,6 @@ class Context:
         return stages.share(charged_ns) or 0.0
 
     @property
-    def work_ns(self) -> float:
-        """What a worker does for a batch: fetch and collate."""
-        return self.stages.fetch_ns + self.stages.collate_ns
-
-    @property
-    def collating(self) -> float:
-        """The share of that in which it collates."""
-        return self.stages.collate_ns / max(self.work_ns, 1.0)
-
-    @property
-    def blocked(self) -> float:
-        """The share of it in which it is neither on a CPU nor waiting for one."""
-        if self.model is not None:
-            return self.model.blocked
-        return (self.stages.blocked_ns or 0.0) / max(self.work_ns, 1.0)
-
-    @property
     def opens_no_file(self) -> bool:
         """Whether it was seen that loading opens no file."""
         known = self.run.stages.opened_files[self.run.stages.opened_files != UNKNOWN]
@@ -333,15 +300,11 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
     `others` are runs of other loaders of the same training, such as `validation`. Raises UsageError
     when the two runs cannot be compared.
     """
-    for room in ROOMS:
-        import_module(f"loadeval.findings.{room}")
-    # Whichever file was imported first.
-    asks = sorted(RULES, key=lambda ask: ROOMS.index(ask.__module__.rpartition(".")[2]))
     if ideal is None and real.header.mode == "replay":
         why = "the run replayed, and loaded nothing"
-        return Diagnosis((), (), (), {RULES[ask].name: why for ask in asks})
+        return Diagnosis((), (), (), {each.name: why for each in RULES.values()})
     c = Context(real, ideal, others)
-    answers = [(RULES[ask], c.answer(ask)) for ask in asks]
+    answers = [(each, c.answer(ask)) for ask, each in RULES.items()]
     skips = {each.name: why for each, why in answers if isinstance(why, Skip)}
     skipped = {name: str(why) for name, why in skips.items()}
     short = {name: why.more_batches for name, why in skips.items() if why.more_batches}
@@ -350,18 +313,22 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
         for each, finding in answers
         if isinstance(finding, Finding)
     ]
-    findings = _costs(c, found)
+    first = {each.name for each in RULES.values() if each.turn == "first"}
+    findings = _costs(c, found, first)
     names = {finding.rule for finding in findings}
     nothing = [each.name for each, answer in answers if answer is None]
     nothing += [each.name for each, _ in found if each.name not in names]
-    actions, limit = _actions(c, findings)
+    actions, limit = _actions(c, findings, first)
     return Diagnosis(tuple(findings), tuple(actions), tuple(nothing), skipped, limit, short)
 
 
-def _costs(c: Context, found: list[tuple[rule, Finding]]) -> list[Finding]:  # noqa: C901 - one sum
+def _costs(  # noqa: C901 - one sum
+    c: Context, found: list[tuple[rule, Finding]], first: set[str]
+) -> list[Finding]:
     """The findings, the costliest first, each with the time that those before it left.
 
-    Those whose time others have are gone. Those without a cost come after the others.
+    Those whose time others have are gone. Those without a cost come after the others. Rules that
+    are `first` are undone before others.
     """
     of_starts = c.gap.share("epoch starts")
     lost: dict[Part, float] = {
@@ -374,26 +341,21 @@ def _costs(c: Context, found: list[tuple[rule, Finding]]) -> list[Finding]:  # n
     elif c.gap.lost_share is not None:  # where some part gains time, the others lose less in all
         most = max(c.gap.lost_share.value, 0.0) / max(sum(lost.values()), MATTERS)
         lost = {part: share * min(most, 1.0) for part, share in lost.items()}
-    left = dict(lost)
-
-    def alone(each: rule, finding: Finding) -> float | None:
-        """What it costs by itself; None where nobody knows."""
-        if finding.cost is not None:  # of the steady state, but for starts
-            return finding.cost * (1 if "epoch starts" in each.of else 1 - of_starts) or None
-        if each.undo is None:
-            return None
-        return c.waiting or None if c.model is None else c.gained(each.undo(c))
-
-    def place(known: tuple[rule, Finding, float | None]) -> tuple[int, float]:
-        each, finding, cost = known
+    left, by_turn = dict(lost), []
+    for each, finding in found:
+        if not each.of:
+            continue
+        cost = finding.cost  # by itself; None where nobody knows
+        if cost is not None:  # of the steady state, but for starts
+            cost = cost * (1 if "epoch starts" in each.of else 1 - of_starts) or None
+        elif each.undo is not None:
+            cost = c.waiting or None if c.model is None else c.gained(each.undo(c))
         # Of two that are alike, what a setting mends comes first.
-        by_setting = bool(finding.do) and isinstance(finding.do[0], Set)
+        by_setting = bool(finding.do) and finding.do[0].setting is not None
         turn = ("first", "by gain", "last").index(each.turn)
-        return turn, -(cost or 0.0) * (1 + LARGE * by_setting)
-
+        by_turn.append(((turn, -(cost or 0.0) * (1 + LARGE * by_setting)), each, finding, cost))
     findings, undone, reached = list[Finding](), Change(), 0.0
-    of_lost = ((*pair, alone(*pair)) for pair in found if pair[0].of)
-    for each, finding, by_itself in sorted(of_lost, key=place):
+    for _, each, finding, by_itself in sorted(by_turn, key=lambda known: known[0]):
         if by_itself is None:
             findings.append(replace(finding, cost=None))
             continue
@@ -415,7 +377,7 @@ def _costs(c: Context, found: list[tuple[rule, Finding]]) -> list[Finding]:  # n
             taken = min(rest, most)
             left[part], rest = left[part] - taken, rest - taken
         findings.append(replace(finding, cost=cost))
-    most, first = max((each.cost or 0.0 for each in findings), default=0.0), _first()
+    most = max((each.cost or 0.0 for each in findings), default=0.0)
     findings += [
         replace(finding, ahead=finding.ahead or (finding.cost or 0.0) > most)
         for each, finding in found
@@ -447,23 +409,20 @@ def _within(
     return within
 
 
-def _first() -> set[str]:
-    """The rules that are undone before others."""
-    return {each.name for each in RULES.values() if each.turn == "first"}
-
-
-def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  # noqa: C901
+def _actions(  # noqa: C901
+    c: Context, findings: list[Finding], first: set[str]
+) -> tuple[list[Action], str]:
     """What to do, the largest gain first; what is not predicted comes last. And what limits then.
 
     Each is simulated on top of those before it, what mends the first findings before all others.
     What then gains too little, or may as well lose, is left out, and so is what comes after a
     finding's predicted advice without a prediction. A setting has one value.
     """
-    asked: dict[str, tuple[Set | Do, list[str]]] = {}
+    asked: dict[str, tuple[Do, list[str]]] = {}
     for finding in findings:
         for do in finding.do:
             asked.setdefault(do.says, (do, []))[1].append(finding.rule)
-    first, model, most_gain = _first(), c.model, c.gap.speedup
+    model, most_gain = c.model, c.gap.speedup
     beside = {each.name for each in RULES.values() if not each.of}
     actions, done, reached = list[Action](), Change(), 1.0
     left = [(do, rules, do.change) for do, rules in asked.values() if do.change is not None]
@@ -479,7 +438,7 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
             key=lambda each: (
                 not first & set(each[2]),
                 each[0] < least,
-                not isinstance(each[1], Set),
+                each[1].setting is None,
             ),
         )
         left, speedup = [each for each in left if each[0] is not do], model.simulate(then)
@@ -495,12 +454,12 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
             low, most = speedup.bounds
             speedup = Estimate(value, min(low, value), max(min(most, high), value))
         actions.append(_action(c, do, rules, speedup))
-        if isinstance(do, Set):
-            left = [each for each in left if getattr(each[0], "setting", None) != do.setting]
+        if do.setting:
+            left = [each for each in left if each[0].setting != do.setting]
     told = {name for action in actions for name in action.findings}
     for do, rules in asked.values():
         settings = {action.setting for action in actions if action.setting}
-        if told & set(rules) or getattr(do, "setting", None) in settings:
+        if told & set(rules) or do.setting in settings:
             continue
         if model is not None and do.change is not None:
             further = model.simulate(done + do.change)
@@ -515,8 +474,6 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
     return actions, model.limit(done) if model is not None and reached > 1 else ""
 
 
-def _action(c: Context, do: Set | Do, rules: list[str], speedup: Estimate | None) -> Action:
-    if isinstance(do, Set):
-        changed = {"setting": do.setting, "present": do.present, "proposed": do.proposed}
-        return Action(do.says, do.because, c.loader.made_at, speedup, tuple(rules), **changed)
-    return Action(do.says, do.because, do.where, speedup, tuple(rules), times=do.times)
+def _action(c: Context, do: Do, rules: list[str], speedup: Estimate | None) -> Action:
+    told = vars(do) | {"where": c.loader.made_at if do.setting else do.where}
+    return Action(**told, speedup=speedup, findings=tuple(rules))

@@ -8,7 +8,7 @@ from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import SECOND_NS
 from loadeval.estimate.metrics import quantities
 from loadeval.findings import GPU_BUSY_PERCENT, MATTERS, MOSTLY, TRIFLE
-from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
+from loadeval.findings.engine import NO_IDEAL, Context, Do, Finding, Set, Skip, rule
 from loadeval.inside.code import step_lines
 from loadeval.model.costs import Change
 from loadeval.words import duration, share, size
@@ -44,8 +44,8 @@ def copies(c: Context) -> Finding | None:
     is_pinned = pinned_bytes >= MOSTLY * nbytes
     pinned_ns = nbytes / pinned_per_s * SECOND_NS
     copy_ns = pinned_ns if is_pinned else nbytes / pageable_per_s * SECOND_NS
-    wait_ns, idle_ns = float(steps.wait_ns.mean()), float(steps.gpu_idle_ns.mean())
-    batch_ns = idle_ns + float(steps.gpu_step_ns.mean())
+    wait_ns, idle_ns = steps.wait_ns.mean(), steps.gpu_idle_ns.mean()
+    batch_ns = idle_ns + steps.gpu_step_ns.mean()
     # What a step no longer takes, training may wait longer for its next batch.
     hidden_ns = 0.0 if c.loads_on_request else idle_ns
     cost = max(copy_ns - hidden_ns, 0.0) / batch_ns
@@ -56,7 +56,7 @@ def copies(c: Context) -> Finding | None:
     received = sum(level.mean for level in levels if level) if any(levels) else None
     if cost < MATTERS or (received is not None and received <= MOSTLY * sent):
         return None
-    do: list[Set | Do] = []
+    do: list[Do] = []
     if not is_pinned:
         do.append(_pin(c, pinned_ns, copy_ns - pinned_ns))
     # Where all that was queued is done when a wait begins, each step waits for the GPU.
@@ -87,7 +87,7 @@ def copies(c: Context) -> Finding | None:
     )
 
 
-def _pin(c: Context, pinned_ns: float | None = None, saved_ns: float = 0.0) -> Set | Do:
+def _pin(c: Context, pinned_ns: float | None = None, saved_ns: float = 0.0) -> Do:
     """To pin batches, which are then copied in that time, so much less than now."""
     change = None if pinned_ns is None else _shorter_steps(saved_ns)
     if c.loader.pinned:
@@ -118,8 +118,8 @@ def hidden_waits(c: Context) -> Finding | None:
     steps = c.batches.take(c.batches.gpu_idle_ns != UNKNOWN)
     if not len(steps):
         raise Skip(NO_DEVICE)
-    wait_ns, idle_ns = float(steps.wait_ns.mean()), float(steps.gpu_idle_ns.mean())
-    matters = wait_ns > TRIFLE * (wait_ns + float(steps.step_ns.mean()))
+    wait_ns, idle_ns = steps.wait_ns.mean(), steps.gpu_idle_ns.mean()
+    matters = wait_ns > TRIFLE * (wait_ns + steps.step_ns.mean())
     if not matters or idle_ns >= MOSTLY * wait_ns:
         return None
     return Finding(
@@ -136,7 +136,9 @@ def idle_gpu(c: Context) -> Finding | None:
     Shown by kernels that run for under 70% of the time with ideal loading.
     Excluded by 5% of the time that may be lost to loading.
     """
-    c.needs_ideal()
+    speedup = c.gap.steady_speedup
+    if speedup is None:
+        raise Skip(NO_IDEAL)
     busy = [
         (each.ideal.mean, each.subject)
         for each in quantities(c.run, c.ideal)
@@ -145,8 +147,7 @@ def idle_gpu(c: Context) -> Finding | None:
     if not busy:
         raise Skip("no GPU was read")
     least, gpu = min(busy)
-    speedup = c.gap.steady_speedup
-    if speedup is None or 1 - 1 / speedup.bounds[1] >= MATTERS or least >= GPU_BUSY_PERCENT:
+    if 1 - 1 / speedup.bounds[1] >= MATTERS or least >= GPU_BUSY_PERCENT:
         return None
     lines = step_lines(c.run).place  # the longest comes first
     because = (

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TypeAlias
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
-from loadeval.data.columns import Columns, mean_known
+from loadeval.data.columns import mean_known
 from loadeval.estimate.memory import copies, last_read
 from loadeval.estimate.steady import length_of_epochs
 from loadeval.findings import (
@@ -19,15 +21,15 @@ from loadeval.findings import (
     MOSTLY,
     MUCH_READ,
     PIPE_BYTES_PER_NS,
+    READ_BYTES_PER_NS,
     TRANSFER_NS,
     TWICE,
 )
 from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
-from loadeval.findings.remedies import SlowFormat, remedy_of, slow_format
 from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
 from loadeval.inside.blockage import FUTEX, asks_by_pipe
 from loadeval.inside.code import CodeLine, LibraryCall
-from loadeval.inside.stages import TransformTime
+from loadeval.inside.stages import Stages, TransformTime
 from loadeval.model.costs import TINY, Change, in_share, work_of
 from loadeval.words import duration, number, share, size
 
@@ -37,6 +39,169 @@ FASTER = (
     "smaller inputs, a faster library, once for a whole batch or on the GPU, or before training"
 )
 FEWER_TENSORS = "send fewer and larger tensors", "stack those of a kind in collate_fn"
+
+
+class Remedy(NamedTuple):
+    """What to do about `functions`, a pattern of their full names, and why, or how.
+
+    `form` is what they tell of the data, "" where nothing.
+    """
+
+    functions: str
+    do: str
+    because: str
+    form: str = ""
+
+
+AMPLIFIED = Remedy(
+    "",
+    "read only what is used",
+    "split large files, map them (torch.load(path, mmap=True)), seek by an index, keep what was "
+    "read for the next samples; torch.save saves all that a view is part of: save view.clone()",
+    "far more is read than used",
+)
+REMEDIES = (
+    Remedy(
+        r"tarfile\.(?!open|TarFile\.(\w*open|__init__)).+",
+        "read members as they come, or unpack the archive once",
+        "going back in a compressed one unpacks it again from its start: read a member's bytes "
+        "before they go into a shuffle buffer, or store a plain .tar",
+        "members of an archive are read",
+    ),
+    Remedy(
+        r"numpy\.lib\.\w*npyio\w*\.(NpzFile\.)?__getitem__|(zlib|gzip|bz2|lzma|_compression)\..+"
+        r"|zipfile\b.*\.(ZipExtFile\..+|ZipFile\.(read|open))",
+        "store arrays uncompressed, mapped",
+        "as .npy files that np.load(path, mmap_mode='r') maps, or by a fast codec (zstd, lz4)",
+        "a compressed archive is unpacked",
+    ),
+    Remedy(
+        r"pandas\.core\.indexing\..+|pandas\..*\.(DataFrame|Series)\."
+        r"(__getitem__|xs|iterrows|itertuples|query)",
+        "take the columns as arrays, in __init__",
+        "frame['column'].to_numpy(): a row of a DataFrame costs as much as thousands of elements",
+        "a row of a table is selected",
+    ),
+    Remedy(
+        r"(torch\.)?(as_)?tensor",
+        "keep the data as one array, and use torch.from_numpy(array[index])",
+        "tensors are slow to build from lists or dicts of Python numbers",
+        "a tensor is built from Python objects",
+    ),
+    Remedy(
+        r"(json|csv|ast|yaml|xml|pandas\.io)\..+",
+        "parse once, before training or in __init__",
+        "and store what is used of it as arrays",
+        "text is parsed",
+    ),
+    Remedy(
+        r"pyarrow\.(parquet|feather|dataset)\b.*\.(read|read_\w+|to_table)"
+        r"|(.+\.)?(to_pandas|to_pylist|read_row_groups?|get_batch)",
+        "read rows in the order of the file, or make row groups smaller",
+        "a row group is decoded whole; for random order store arrays (.npy, Arrow IPC)",
+        "a part of a columnar file is read",
+    ),
+    Remedy(
+        r"h5py\..*\b(dataset|Dataset)\..+|zarr\..+",
+        "store one sample in a chunk",
+        "or read a batch at once (__getitems__): a chunk is read and unpacked whole",
+        "a chunked array is read",
+    ),
+    Remedy(
+        r"h5py\..*\b(files|File)\..+|zipfile\b.*\.ZipFile\.__init__|tarfile\..+"
+        r"|pyarrow\.parquet\..*\bParquetFile\.__init__|lmdb\.open|sqlite3\.connect",
+        "open the file once in each worker, and keep it",
+        "its index is read whenever it is opened",
+        "a file with an index is opened",
+    ),
+    Remedy(
+        r"(.+\.)?ImageFile\.load|(.+\.)?(imread|imdecode|decode_(image|jpeg|png|webp))",
+        "decode images faster",
+        "Image.draft or reduce for smaller ones, a faster decoder: loadeval backends FOLDER",
+    ),
+    Remedy(
+        r"(.+\.)?(resize|thumbnail|Resize\w*)",
+        "resize faster",
+        "decode to a smaller size (Image.draft), a cheaper filter, or smaller files on disk",
+    ),
+    Remedy(
+        r"(.+\.)?_?(i?glob\w*|r?glob|iterdir|listdir|scandir|walk)",
+        "list the folder once, in __init__",
+        "it is listed for each sample",
+    ),
+    Remedy(
+        r"(.+\.)?_?deepcopy\w*",
+        "copy only what changes",
+        "the rest may be shared",
+    ),
+    Remedy(
+        r"scipy\..+\.resample|(.+\.)?signal\.resample",
+        "resample faster",
+        "scipy.signal.resample_poly, or pad to a length with small factors",
+    ),
+    Remedy(
+        r"(.+\.)?(iternext\w*|iterprev\w*|cursor)",
+        "keep the list of keys",
+        "in an entry of its own or a file, or make keys from the index: not by going through all",
+    ),
+    Remedy(
+        r"torch\.stack",
+        "make one tensor, not one of each row",
+        "index once with all indices, data[indices], or fill one that torch.empty made",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class SlowFormat:
+    """A form of the data that takes a `share` of fetch and collate, and its `remedy`.
+
+    `name` is the line of the program, and what it calls: `data.py:31 __getitem__ > json.loads`.
+    `amplification` is how many bytes are read for one of a batch; None where that is not known.
+    """
+
+    remedy: Remedy
+    name: str
+    share: float
+    amplification: float | None
+
+
+def remedy_for(function: str) -> Remedy | None:
+    """What is known of a function."""
+    return next((each for each in REMEDIES if re.fullmatch(each.functions, function)), None)
+
+
+def remedy_of(line: CodeLine, inside: Stages) -> Remedy | None:
+    """What is known of what a line mostly calls: by that function's full name, or by its leaf.
+
+    What tells a form of the data is told of all lines together, see `slow_format`.
+    """
+    calls = (each for each in inside.calls if each.place.partition(" ")[2] == line.function)
+    names = [*(call.function for call in [*calls][:1]), line.leaf]
+    return next((each for each in map(remedy_for, names) if each and not each.form), None)
+
+
+def slow_format(stages: Stages, batch_bytes: float | None) -> SlowFormat | None:
+    """The form of the data that takes so much of loading that it is named; None where none does."""
+    read, line = stages.read_bytes, stages.line
+    amplification = read / batch_bytes if read is not None and batch_bytes else None
+    calls = defaultdict[Remedy, list[LibraryCall]](list)
+    for call in stages.calls:
+        remedy = remedy_for(call.function)
+        if remedy is not None and remedy.form:
+            calls[remedy].append(call)
+    shares = {remedy: sum(call.share for call in of_form) for remedy, of_form in calls.items()}
+    most = max(shares, key=shares.__getitem__, default=None)
+    if most is not None and shares[most] >= DOMINATES:
+        return SlowFormat(most, calls[most][0].name, shares[most], amplification)
+    if read is None or amplification is None or line is None or line.share < DOMINATES:
+        return None
+    is_fast = read >= READ_BYTES_PER_NS * (stages.fetch_ns + stages.collate_ns)
+    if amplification < MUCH_READ or not is_fast:
+        return None
+    share = line.share * (1 - 1 / amplification)
+    return SlowFormat(AMPLIFIED, line.name, share, amplification)
+
 
 Part: TypeAlias = TransformTime | CodeLine | LibraryCall | SlowFormat
 
@@ -76,13 +241,13 @@ def computes(c: Context) -> bool:
     """
     if not waits_for_workers(c) or c.blocked >= BLOCKED or slow_worker_of(c) is not None:
         return False
-    if c.found(thrown_away) and thrown_of(c) >= DOMINATES:
+    if c.found(thrown_away) and thrown_of(c)[0] >= DOMINATES:
         return False
     if c.model is None:
         return True
     work_ns = work_of(c.model.costs)
-    in_slow_ns = float((c.model.costs["part slow samples"] * work_ns).mean())
-    return in_slow_ns < DOMINATES * float(work_ns.mean())
+    in_slow_ns = (c.model.costs["part slow samples"] * work_ns).mean()
+    return bool(in_slow_ns < DOMINATES * work_ns.mean())
 
 
 def asks_a_process(c: Context) -> CodeLine | None:
@@ -274,7 +439,7 @@ def slow_fetch(c: Context) -> Finding | None:
     copied = copies(c.run) if c.found(copied_pages) else None
     if top is None or top.share - (copied.share if copied else 0.0) < DOMINATES:
         return None
-    do: list[Set | Do] = []
+    do: list[Do] = []
     for line in c.stages.lines[:3]:  # each by its own remedy
         if line.share < MATTERS:
             continue
@@ -289,22 +454,22 @@ def slow_fetch(c: Context) -> Finding | None:
     )
 
 
-def counted_of(c: Context) -> Columns:
-    """The batches of which it is known how many samples were made, and how many they have."""
+def thrown_of(c: Context) -> tuple[float, bool]:
+    """The share of the samples made that no batch has; and whether each worker makes all of them.
+
+    Raises Skip where it was not counted how many are made.
+    """
     stages = c.run.stages
-    return stages.take((stages.made > 0) & (stages.samples > 0))
-
-
-def thrown_of(c: Context) -> float:
-    """The share of the samples made that no batch has; 0 where that was not counted."""
-    counted = counted_of(c)
-    served = float(counted.samples.sum() / counted.made.sum()) if len(counted) else 1.0
-    return max(1 - served, 0.0)
+    counted = stages.take((stages.made > 0) & (stages.samples > 0))
+    if not len(counted):
+        raise Skip("which functions make the samples was not seen")
+    thrown = max(1 - counted.samples.sum() / counted.made.sum(), 0.0)
+    return thrown, (counted.made == (c.loader.workers or 0) * counted.samples).all()
 
 
 def only_served(c: Context) -> Change:
     """No samples are made that no batch has."""
-    return less(thrown_of(c) * (c.stages.line.share if c.stages.line else 1.0))
+    return less(thrown_of(c)[0] * (c.stages.line.share if c.stages.line else 1.0))
 
 
 @rule(
@@ -320,18 +485,17 @@ def thrown_away(c: Context) -> Finding | None:
     no sample of it has.
     Excluded by a sampler: one sample may then be made of several, as by CutMix.
     """
-    counted = counted_of(c)
-    if not len(counted):
-        raise Skip("which functions make the samples was not seen")
-    thrown, workers, line = thrown_of(c), c.loader.workers or 0, c.stages.line
+    (thrown, each_makes_all), line = thrown_of(c), c.stages.line
     if not c.loses or thrown < MATTERS or c.loader.sampler:
         return None
     do, because = "choose samples before they are made", "by their index, name or raw bytes"
     times, each = 1 / max(1 - thrown, TINY), ""
-    if (counted.made == workers * counted.samples).all():
+    if each_makes_all:
         do = "divide samples among the workers before they are made"
         because = "itertools.islice(raw, id, None, num_workers), of what is not decoded yet"
-        each = f", as many as there are workers: each makes all, and keeps one in {workers}"
+        each = (
+            f", as many as there are workers: each makes all, and keeps one in {c.loader.workers}"
+        )
     return Finding(
         f"For each sample that is served {float(f'{times:.3g}'):,g} are made{each}.",
         [Do(do, because, line.place if line else None, only_served(c))],
@@ -432,7 +596,7 @@ def transfer(c: Context) -> Finding | None:
         return None
     pickled, lock_ns = c.stages.pickled_bytes or 0.0, 0.0
     if c.model is not None and c.model.costs.lock_ns.any():
-        lock_ns = receive_ns - float(c.model.costs.receive_ns.mean())
+        lock_ns = receive_ns - c.model.costs.receive_ns.mean()
     says = f"Passing a batch from its worker to training takes {duration(transfer_ns)}"
     change = shorter(TWICE, "pickle_ns", "receive_ns")
     if pickled / PIPE_BYTES_PER_NS >= MOSTLY * transfer_ns:
@@ -455,7 +619,7 @@ def transfer(c: Context) -> Finding | None:
     else:
         says += f", though only {size(pickled)} of it are pickled: it has many tensors or objects."
         do, because = FEWER_TENSORS
-    advice: list[Set | Do] = [Do(do, because, change=change)]
+    advice: list[Do] = [Do(do, because, change=change)]
     none, name = Change({"num_workers": 0}), c.setting("num_workers")
     if name and c.gained(none) > 0:
         advice.append(Set(name, c.loader.workers, 0, "no batch is passed then", none))

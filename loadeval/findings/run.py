@@ -75,7 +75,7 @@ def stalls(c: Context) -> Finding | None:
     is_shown = not c.gap.pairs or c.loses
     longest_ns = -np.sort(-stalled_ns)  # those that hardly matter are left out
     longest_ns = longest_ns[: 1 + (longest_ns.cumsum() < (1 - FEW) * stalled_ns.sum()).sum()]
-    of_time = float(longest_ns.sum() / iteration_ns.sum())
+    of_time = longest_ns.sum() / iteration_ns.sum()
     look = Do(SLOW_BATCHES, FEW_BATCHES)
     line = c.stages.line if c.model is not None else None
     if line is not None and line.share >= DOMINATES:
@@ -108,8 +108,8 @@ def outliers(c: Context) -> Finding | None:
         rows, waits = rows[~waits], waits[~waits]
     if c.found(growing_step):
         rows, waits = rows[waits], waits[waits]
-    beyond_ns = steps.wait_ns[rows] + steps.step_ns[rows] - float(np.median(iteration_ns))
-    cost = float(beyond_ns.sum()) / max(float(iteration_ns.sum()), 1.0)
+    beyond_ns = steps.wait_ns[rows] + steps.step_ns[rows] - np.median(iteration_ns)
+    cost = beyond_ns.sum() / max(iteration_ns.sum(), 1.0)
     if cost < TRIFLE:
         return None
     do = Do(SLOW_BATCHES, FEW_BATCHES)
@@ -162,8 +162,8 @@ def growing_step(c: Context) -> Finding | None:
         says += f" In it {name} grows from {duration(from_ns)} to {duration(to_ns)}."
         because = "it takes the longer, the more there was before"
         do = Do(f"let {name} go over what is new alone, or call it less often", because, place)
-    longer_ns = rise * float(np.median(steps)) / 2  # in the mean step than in the first
-    whole_ns = float((c.batches.wait_ns + c.batches.step_ns).mean())
+    longer_ns = rise * np.median(steps) / 2  # in the mean step than in the first
+    whole_ns = (c.batches.wait_ns + c.batches.step_ns).mean()
     # A rank's step is longer, too, where those of others wait.
     return Finding(says, [do], sure=not c.is_rank, cost=longer_ns / whole_ns)
 
@@ -208,7 +208,7 @@ def _rise(parts: Values, *, in_halves: bool = False) -> float:
     by_line, *by_jump = (np.corrcoef(fit, parts)[0, 1] for fit in (at, *np.tri(PARTS)[1:-1]))
     if 1 - min(by_jump) ** 2 < MOSTLY * (1 - by_line**2):
         return 0.0
-    rise = trend.value * (PARTS - 1) / float(np.median(parts))
+    rise = trend.value * (PARTS - 1) / np.median(parts)
     return rise if rise >= TWICE * MATTERS else 0.0
 
 
@@ -261,7 +261,7 @@ def drift(c: Context) -> Finding | None:
         )
     first, second = map(mean_of, halves)
     change = second - first
-    part = abs(change.value) / max(float(total_ns.mean()), 1.0)
+    part = abs(change.value) / max(total_ns.mean(), 1.0)
     if change.low is None or change.low <= 0 <= change.bounds[1] or part < MATTERS:
         return None
     because = "other work on the machine, heat, growing memory, layers that were unfrozen"
@@ -407,9 +407,9 @@ def open_files(c: Context) -> Finding | None:
         first, second, _ = trend(c.run, table, table.open_files)
         if first is None or second is None or None in (first.low, second.low):
             continue
-        is_read, seen_ns = True, float(np.ptp(table.time_ns))
-        now, limit = float(table.open_files[-1]), float(table.open_files_limit.min())
-        more, slows = now - float(table.open_files[0]), second.value < first.value / TWICE
+        is_read, seen_ns = True, np.ptp(table.time_ns)
+        now, limit = table.open_files[-1], table.open_files_limit.min()
+        more, slows = now - table.open_files[0], second.value < first.value / TWICE
         if min(first.bounds[0], second.bounds[0]) <= 0 or slows or more < FEW * limit:
             continue
         left_ns = max((limit - now) / second.value, 0.0) * HOUR_NS
@@ -440,7 +440,7 @@ def padding(c: Context) -> Finding | None:
         raise Skip("no batch told its padding: a mask or lengths")
     gain = None
     if told.step_ns is not None and told.saved_ns is not None and len(c.rows):
-        gain = told.saved_ns / (told.step_ns + float(c.batches.wait_ns.mean()))
+        gain = told.saved_ns / (told.step_ns + c.batches.wait_ns.mean())
     if told.share.value < LARGE or (gain is not None and gain < MATTERS):
         return None
     because = "by a batch sampler that sorts windows by length, or group_by_length=True"
@@ -471,8 +471,8 @@ def batches_passed_over(c: Context) -> Finding | None:
     passed, rest = steps.take(slice(count)).where(arm=0), steps.take(slice(count, None))
     if not len(passed):
         return None
-    waited_ns = count * float(passed.wait_ns.mean())
-    cost = waited_ns / (waited_ns + float((rest.wait_ns + rest.step_ns.clip(0)).sum()) or 1.0)
+    waited_ns = count * passed.wait_ns.mean()
+    cost = waited_ns / (waited_ns + (rest.wait_ns + rest.step_ns.clip(0)).sum() or 1.0)
     if cost < MATTERS:
         return None
     which = f"The first {count:,} of {len(steps):,}" if len(rest) else f"All {count:,}"
@@ -526,8 +526,8 @@ def slow_validation(c: Context) -> Finding | None:
         raise Skip("no validation loader was measured: `loadeval run -- COMMAND` measures it too")
     if whole is None or not validation.batches:
         raise Skip("training, or validation, has no batch that counts")
-    waited_ns = float(validation.steps.wait_ns.sum())
-    own_ns = waited_ns + float(np.maximum(validation.steps.step_ns, 0).sum())
+    waited_ns = validation.steps.wait_ns.sum()
+    own_ns = waited_ns + np.maximum(validation.steps.step_ns, 0).sum()
     part = waited_ns / (own_ns + whole.value * c.run.batches)
     if part < MATTERS:
         return None

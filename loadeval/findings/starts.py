@@ -56,16 +56,6 @@ class Start(NamedTuple):
     first_ns: float = 0.0
     index_ns: float = 0.0
 
-    @property
-    def cause(self) -> str | None:
-        """What it is mostly spent on, by the rule that tells it."""
-        least_ns, worker_ns = max(MOSTLY * self.wait_ns, 1.0), self.begun_ns + self.init_ns
-        if self.index_ns >= max(least_ns, worker_ns):
-            return "sampler start"
-        if worker_ns >= least_ns:
-            return "worker start"
-        return "workers' first batch" if self.first_ns >= least_ns else None
-
 
 @once_per_run
 def mean_start(run: Run, first: bool = False) -> Start | None:
@@ -100,7 +90,7 @@ def _rest_of_epoch_ns(c: Context) -> float | None:
     if not length or real is None:
         return None
     first = first_waits(c.run)
-    alone_ns = float(first.mean()) if length == 1 and len(first) else 0.0  # its only wait
+    alone_ns = first.mean() if length == 1 and len(first) else 0.0  # its only wait
     return max(length * real.value - alone_ns, 0.0)
 
 
@@ -121,9 +111,17 @@ def late(c: Context, cause: str | None) -> tuple[float, float, Start] | None:
         raise Skip("only one epoch was seen to start")
     if rest_ns is None:
         raise Skip("the length of an epoch is not known")
-    mean_ns = float(later.mean())
+    mean_ns = later.mean()
     cost, start = _of_epoch(c, mean_ns, rest_ns), mean_start(c.run) or Start(mean_ns)
-    return None if cost < MATTERS or start.cause != cause else (mean_ns, cost, start)
+    least_ns, worker_ns = max(MOSTLY * start.wait_ns, 1.0), start.begun_ns + start.init_ns
+    most = None  # the rule of what it is mostly spent on
+    if start.index_ns >= max(least_ns, worker_ns):
+        most = "sampler start"
+    elif worker_ns >= least_ns:
+        most = "worker start"
+    elif start.first_ns >= least_ns:
+        most = "workers' first batch"
+    return None if cost < MATTERS or most != cause else (mean_ns, cost, start)
 
 
 @rule(
@@ -145,7 +143,7 @@ def epoch_boundaries(c: Context) -> Finding | None:
         return None  # as for every batch
     sure = bool(workers and c.loader.persistent_workers)
     batch_ns = alone.value * workers if alone and workers else 0.0
-    do: list[Set | Do] = [Do("make the first batch of an epoch cheaper, or epochs longer", BEGINS)]
+    do: list[Do] = [Do("make the first batch of an epoch cheaper, or epochs longer", BEGINS)]
     if mean_ns <= TWICE * batch_ns:
         because = f"most of it is the first batch, which takes one worker {duration(batch_ns)}"
         sure, do = True, [Do("make epochs longer, or batches smaller", because)]
@@ -160,7 +158,7 @@ def epoch_boundaries(c: Context) -> Finding | None:
     )
 
 
-def live_on(c: Context, because: str) -> list[Set | Do]:
+def live_on(c: Context, because: str) -> list[Do]:
     """To let workers live on from epoch to epoch, where they end with each."""
     name, lives_on = c.setting("persistent_workers"), c.loader.persistent_workers
     return [Set(name, False, True, because, LIVE_ON)] if name and lives_on is False else []
@@ -227,9 +225,7 @@ def first_batch(c: Context) -> Finding | None:
     (line, _), usual, longer_ns = seen_at(c.run, "start"), c.stages.line, found[2].first_ns
     does = f"is then mostly in {line.name}" if line else "fills a shuffle buffer, or opens files"
     place, half = line.place if line else None, sooner(c, longer_ns / TWICE)
-    do: list[Set | Do] = [
-        Do("make the shuffle buffer half as large", "or fill it bit by bit", place, half)
-    ]
+    do = [Do("make the shuffle buffer half as large", "or fill it bit by bit", place, half)]
     if line and (usual is None or usual.function != line.function):
         because = "what it makes may be kept in a file, or be made once, before workers start"
         do = [Do(f"make {line.function} twice as fast", because, place, half, TWICE)]
@@ -264,7 +260,7 @@ def epoch_ends(c: Context) -> Finding | None:
     if len(waits_ns) <= 1 or rest_ns is None:
         raise Skip("fewer than two epochs were served to their ends")
     mean_ns, firsts_ns = float(np.mean(waits_ns)), first_waits(c.run)
-    cost = _of_epoch(c, mean_ns, rest_ns + (float(firsts_ns.mean()) if len(firsts_ns) else 0.0))
+    cost = _of_epoch(c, mean_ns, rest_ns + (firsts_ns.mean() if len(firsts_ns) else 0.0))
     if cost < MATTERS:
         return None
     (line, call), does = seen_at(c.run, "end"), "end"
@@ -276,7 +272,7 @@ def epoch_ends(c: Context) -> Finding | None:
             does = f"wait for threads of their own in {call.name}"
             what = f"end the threads of {line.function} with its last sample"
             because = "they may still be at work for samples that were served already"
-    do: list[Set | Do] = [Do(what, because, place, sooner(c, mean_ns))]
+    do: list[Do] = [Do(what, because, place, sooner(c, mean_ns))]
     if line is None and c.loader.sampler and c.loader.workers:
         do = live_on(c, "they then end once, not in each epoch") or do
     return Finding(

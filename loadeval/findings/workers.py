@@ -10,9 +10,19 @@ from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import ARMS
 from loadeval.estimate.stats import Estimate
 from loadeval.findings import FEW, FEWEST_BATCHES, LARGE, MATTERS, MOSTLY, SLOWER_WORKER, TWICE
-from loadeval.findings.engine import DIAGNOSE, IN_PYTHON, Context, Do, Finding, Set, Skip, rule
+from loadeval.findings.engine import (
+    DIAGNOSE,
+    IN_PYTHON,
+    NO_IDEAL,
+    Context,
+    Do,
+    Finding,
+    Set,
+    Skip,
+    rule,
+)
 from loadeval.model.costs import Change, in_share
-from loadeval.model.model import ENOUGH
+from loadeval.model.model import cheapest
 from loadeval.words import counted, duration, number, share
 
 TIMES = "times of real, ideal and loader-only batches"
@@ -31,7 +41,7 @@ def best_workers(c: Context) -> Change:
     return Change() if best == c.loader.workers else c.model.with_workers(best)
 
 
-def more_workers(c: Context) -> list[Set | Do]:
+def more_workers(c: Context) -> list[Do]:
     """To raise the number of workers, if that helps, and to keep them."""
     change, name = best_workers(c), c.setting("num_workers")
     proposed = change.settings.get("num_workers")
@@ -39,7 +49,7 @@ def more_workers(c: Context) -> list[Set | Do]:
         return []
     is_stream = c.loader.backend.startswith("torch.") and not c.loader.sampler
     because = f"each has to serve its own part: {OWN_PART}" if is_stream else ""
-    do: list[Set | Do] = [Set(name, c.loader.workers, proposed, because, change)]
+    do: list[Do] = [Set(name, c.loader.workers, proposed, because, change)]
     kept = c.setting("persistent_workers")
     if kept and c.loader.persistent_workers is False and not c.loader.workers:
         do.append(Set(kept, False, True, "they start once, not in each epoch"))
@@ -55,12 +65,10 @@ def best_prefetch(c: Context) -> Change:
         return Change()
     now = c.model.settings["prefetch_factor"]
     changes = [Change({"prefetch_factor": times * now}) for times in (2, 4, 8, 16)]
-    gains = [c.model.simulate(change, in_range=False).value for change in changes]
-    enough = ENOUGH * max(gains)
-    return next(each for each, gain in zip(changes, gains, strict=True) if gain >= enough)
+    return changes[cheapest([c.model.simulate(each, in_range=False) for each in changes])]
 
 
-def deeper_queue(c: Context) -> list[Set | Do]:
+def deeper_queue(c: Context) -> list[Do]:
     """To keep more batches ready."""
     depth, change = c.loader.prefetch_depth, best_prefetch(c)
     factor, total = c.setting("prefetch_factor"), c.setting("prefetch_depth")
@@ -114,7 +122,8 @@ def shallow_queue(c: Context) -> Finding | None:
     Shown by waits over twice their median that are more than a fifth of the waiting.
     Excluded by waits that are about equal, and a loader that does not keep up alone.
     """
-    c.needs_ideal()
+    if c.gap.steady_speedup is None:
+        raise Skip(NO_IDEAL)
     if not c.loses or c.loads_on_request:
         return None
     required, part = c.gap.required, in_stalls(c)
@@ -138,14 +147,14 @@ def shallow_queue(c: Context) -> Finding | None:
     source=f"{TIMES}; the bound is that of TensorFlow's input-pipeline analyser",
     turn="last",
 )
-def waiting(c: Context) -> Finding | None:  # noqa: PLR0911 - one for each case
+def waiting(c: Context) -> Finding | None:
     """Time is lost in waiting, and no single line, stage or cause has it.
 
     Shown by a loader that alone takes longer for a batch than an ideal iteration; if it does not,
     or that was not measured, by training that waits 5% of the time. It costs what other findings
     leave of the waiting and, where the loader is too slow and no CPU is free, of slower steps.
     Excluded by a loader that loads only while it is waited for; if it is fast enough alone, by any
-    finding of what training waits for, unless nobody looked into it and all waits are about equal.
+    finding of what training waits for.
     """
     if not c.loses or c.loads_on_request or not c.waiting:
         return None
@@ -163,17 +172,7 @@ def waiting(c: Context) -> Finding | None:  # noqa: PLR0911 - one for each case
         return Finding(says, [do], sure=not c.is_log, cost=c.waiting)
     if required.value > 1:
         return _too_slow(c, required)
-    if c.waiting < MATTERS:
-        return None
-    if c.model is None and in_stalls(c) <= LARGE:
-        typical = duration(float(np.median(c.batches.wait_ns)))
-        says = (
-            "The loader alone is fast enough, but training waits about equally long for every "
-            f"batch, typically {typical}: each has a fixed cost, and the queue is not empty."
-        )
-        do = Do("send fewer and larger tensors, or fewer bytes", "a deeper prefetch does not help")
-        return Finding(says, [do], sure=False, cost=c.waiting)
-    if c.explains_waiting:
+    if c.waiting < MATTERS or c.explains_waiting:
         return None
     return Finding(f"{says}, though the loader alone is fast enough.", sure=False, cost=c.waiting)
 
@@ -234,7 +233,7 @@ def head_of_line(c: Context) -> Finding | None:
     of_time = waited_ns / c.gap.real.value
     if of_time < MATTERS:
         return None
-    do: list[Set | Do] = []
+    do: list[Do] = []
     if c.loader.in_order:
         because = "training then sees batches in another order; torch 2.6 or later"
         do.append(Set("in_order", True, False, because, UNORDERED))
@@ -261,7 +260,7 @@ def slow_samples(c: Context) -> Finding | None:
     if not slow or c.model is None or c.found(head_of_line):
         return None
     comes_again = any(sample.times > 1 for sample in slow)
-    part = float((c.model.costs["part slow samples"] > 0).mean())
+    part = (c.model.costs["part slow samples"] > 0).mean()
     if part > (MOSTLY if comes_again else FEW):
         return None
     if not c.loses and (not comes_again or c.gained(WITHOUT_SLOW_SAMPLES) < MATTERS):
@@ -282,7 +281,7 @@ def slow_worker_of(c: Context) -> tuple[int, float, float] | None:
     if len(workers) <= 1:
         return None
     slowest = max(workers, key=lambda each: each.typical_ns)
-    others_ns = float(np.median([each.typical_ns for each in workers if each is not slowest]))
+    others_ns = np.median([each.typical_ns for each in workers if each is not slowest])
     if slowest.typical_ns < max(SLOWER_WORKER * others_ns, 1.0):
         return None
     return slowest.worker, slowest.typical_ns, others_ns
@@ -423,16 +422,16 @@ def uneven_shards(c: Context) -> Finding | None:
     in_tail, before = wait_ns[tail & counts], wait_ns[~tail & counts]
     if min(len(in_tail), len(before)) < FEWEST_BATCHES:
         raise Skip("too few steady batches in the tails of epochs", c.run.batches)
-    tail_ns, before_ns = float(in_tail.mean()), float(before.mean())
-    lost_ns = max(tail_ns - before_ns, 0.0) * float(tail.mean())
-    step_ns = float(c.batches.step_ns.mean()) if c.gap.ideal is None else c.gap.ideal.value
+    tail_ns, before_ns = in_tail.mean(), before.mean()
+    lost_ns = max(tail_ns - before_ns, 0.0) * tail.mean()
+    step_ns = c.batches.step_ns.mean() if c.gap.ideal is None else c.gap.ideal.value
     cost = lost_ns / (step_ns + before_ns + lost_ns)
     if cost < MATTERS:
         return None
     odd = f": {shards} cannot be divided evenly" if shards and shards % workers else ""
     because = f"shards of equal size, and a multiple of {workers} of them{odd}"
     return Finding(
-        f"Some workers end early: the last {share(float(tail.mean()))} of an epoch's batches come "
+        f"Some workers end early: the last {share(tail.mean())} of an epoch's batches come "
         f"from fewer of the {workers} workers. Training waits {duration(tail_ns)} for each of "
         f"these, and {duration(before_ns)} for one before.",
         [Do(f"give each of the {workers} workers the same number of samples", because)],

@@ -30,7 +30,6 @@ import numpy as np
 from loadeval.data.columns import UNKNOWN, Column, Columns, Values, mean_known
 from loadeval.data.run import Run, host_values
 from loadeval.errors import UsageError
-from loadeval.estimate.metrics import Cpus
 from loadeval.estimate.steady import once_per_run
 from loadeval.inside.blockage import computing_threads
 from loadeval.inside.code import looks
@@ -71,8 +70,6 @@ PIPE_NS_PER_BYTE = (1.0, 2.0)
 """What each byte of a batch without tensors adds to it: it goes through a pipe."""
 SHARED_NS_PER_BYTE = 0.7
 """Collating into shared memory, not into a process's own, takes so much more for each byte."""
-USUAL_PREFETCH = 2
-"""Torch keeps so many batches ready for each worker, unless told otherwise."""
 FORK_NS, SPAWN_NS, RESUME_NS = 40_000_000.0, 2_000_000_000.0, 1_000_000
 """Starting a worker, and ending it, takes so long by fork, and by forkserver or spawn; and so long
 each one at the start of an epoch that lives on."""
@@ -152,7 +149,7 @@ def _receiving(batches: Columns) -> tuple[Values, float]:
     idle_ns = HAND_OVER_NS + tensors * RECEIVE_TENSOR_NS
     most_ns = HAND_OVER_NS + tensors * MOST_TENSOR_NS
     if is_idle.sum() >= FEWEST_RECEIVED:
-        idle_ns = most_ns = float(np.median(took_ns[is_idle]))
+        idle_ns = most_ns = np.median(took_ns[is_idle])
     is_long = left_ns > TWICE * idle_ns
     more_ns, busy_ns = took_ns[is_long] - idle_ns, left_ns[is_long]
     if len(more_ns) < FEWEST_RECEIVED or (more_ns <= busy_ns / NEARLY).mean() < MOSTLY:
@@ -199,7 +196,7 @@ def read_in_turn(costs: Columns, iteration_ns: float) -> Columns:
     It was busy for no more than all of each iteration: what workers were blocked for beyond that,
     they waited for each other.
     """
-    share = min(iteration_ns / max(float(costs.blocked_ns.mean()), 1.0), 1.0)
+    share = min(iteration_ns / max(costs.blocked_ns.mean(), 1.0), 1.0)
     return costs.replace(read_ns=costs.blocked_ns * share, blocked_ns=np.zeros(len(costs)))
 
 
@@ -268,26 +265,6 @@ def _known(column: Column, otherwise: Values | None = None) -> Values:
     return np.where(column == UNKNOWN, instead, column).astype(np.float64)
 
 
-def settings_of(run: Run, use: Cpus) -> dict[str, Any]:
-    """The settings that are simulated: of the workers only those count that have something to do.
-
-    Of `cpus`, which training shares with its workers, these may use `worker_cpus`.
-    """
-    workers, depth = run.loader.workers or 0, run.loader.prefetch_depth or 0
-    busy = set(run.stages.worker[run.stages.samples > 0].tolist()) - {UNKNOWN}
-    cpus = None if use.usable is None else float(use.usable)
-    is_kept = cpus is not None and use.theirs is not None and use.theirs < cpus
-    return {
-        "num_workers": min(len(busy) or workers, workers),
-        "prefetch_factor": max(depth // workers, 1) if workers else USUAL_PREFETCH,
-        "in_order": run.loader.in_order is not False,
-        "pins": bool((run.stages.pin_ns > 0).any()),
-        "cpus": cpus,
-        "worker_cpus": float(use.theirs or 0) if is_kept else None,
-        "others_cpus": use.competing,
-    }
-
-
 @once_per_run
 def start_ns(run: Run, cpus: float) -> tuple[float, float]:
     """What starting takes of the training process for each worker, and of workers all at once.
@@ -306,7 +283,7 @@ def start_ns(run: Run, cpus: float) -> tuple[float, float]:
             taken_ns[start.epoch].append(ready_ns)
             starting_ns[start.epoch] = start.starting_ns
     if taken_ns:
-        own_ns = float(np.median(list(starting_ns.values())))
+        own_ns = np.median(list(starting_ns.values()))
         slowest_ns = np.median([max(of_epoch) for of_epoch in taken_ns.values()])
         workers = run.loader.workers or 1
         return own_ns / workers, max(float(slowest_ns) - own_ns, 0.0) / max(workers / cpus, 1)
@@ -335,7 +312,7 @@ def worker_bytes(run: Run) -> float | None:
     own = (alive + 1) * (table.pss_bytes - table.pss_file_bytes) - table.anonymous_bytes
     known = own[alive > 0] / alive[alive > 0] ** 2
     known = known[np.isfinite(known)].clip(0.0)
-    return float(np.median(known)) if len(known) else None
+    return np.median(known) if len(known) else None
 
 
 # Changes

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from loadeval.data.columns import Columns, mean_known
+from loadeval.data.columns import UNKNOWN, Columns, mean_known
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.estimate.gap import Gap, throughput
 from loadeval.estimate.gap import gap as gap_of
-from loadeval.estimate.metrics import cpus
+from loadeval.estimate.metrics import cpus as cpus_of
 from loadeval.estimate.stats import SIGMAS, Estimate
-from loadeval.estimate.steady import epoch_lengths, length_of_epochs
+from loadeval.estimate.steady import epoch_lengths, length_of_epochs, once_per_run
 from loadeval.inside.blockage import SLEEPS, blockage
 from loadeval.inside.stages import Stages
 from loadeval.inside.stages import stages as stages_of
@@ -36,7 +36,6 @@ from loadeval.model.costs import (
     read_in_turn,
     resized,
     scaled,
-    settings_of,
     start_ns,
     work_of,
 )
@@ -75,6 +74,8 @@ MATTERS = 0.05
 """A share of the time that matters."""
 ENOUGH = 0.98
 """As many workers as reach this share of the best throughput are enough."""
+USUAL_PREFETCH = 2
+"""Torch keeps so many batches ready for each worker, unless told otherwise."""
 
 AS_IT_IS = Change()
 NOTHING_GAINED = Estimate(1.0, 1.0, 1.0)
@@ -101,7 +102,7 @@ class Model:
 
     def __init__(self, run: Run, gap: Gap, stages: Stages | None) -> None:
         """Raises UsageError where nothing can be predicted from the run."""
-        use, missing = cpus(run), "has too few batches that count"
+        use, missing = cpus_of(run), "has too few batches that count"
         costs: Columns | None = None
         if run.header.mode != "alternate":
             missing = "does not tell what a training step takes without loading"
@@ -117,8 +118,21 @@ class Model:
                 "into"
             )
         self.run, self.gap, self.stages = run, gap, stages
-        self.costs, self.settings, self._use = costs, settings_of(run, use), use
-        self._presents: dict[Guess, tuple[Columns, Simulated]] = {}
+        self.costs, self._use = costs, use
+        workers, depth = run.loader.workers or 0, run.loader.prefetch_depth or 0
+        busy = set(run.stages.worker[run.stages.samples > 0].tolist()) - {UNKNOWN}
+        cpus = None if use.usable is None else float(use.usable)
+        is_kept = cpus is not None and use.theirs is not None and use.theirs < cpus
+        # Of `cpus`, which training shares with its workers, these may use `worker_cpus`.
+        self.settings: dict[str, Any] = {
+            "num_workers": min(len(busy) or workers, workers),
+            "prefetch_factor": max(depth // workers, 1) if workers else USUAL_PREFETCH,
+            "in_order": run.loader.in_order is not False,
+            "pins": bool((run.stages.pin_ns > 0).any()),
+            "cpus": cpus,
+            "worker_cpus": float(use.theirs or 0) if is_kept else None,
+            "others_cpus": use.competing,
+        }
         self._simulated: dict[object, Simulated] = {}
 
     @classmethod
@@ -148,7 +162,7 @@ class Model:
         work_ns, real_ns = work_of(self.costs), self._real.value
         noise = math.hypot(
             (high - low) / 2 / real_ns,
-            float(work_ns.std()) / math.sqrt(len(work_ns)) / max(work_ns.mean(), 1.0),
+            work_ns.std() / math.sqrt(len(work_ns)) / max(work_ns.mean(), 1.0),
         )
         # What is lost is known no better, which matters as far as a change takes it away.
         part = min(abs(real_ns - usual_ns) / max(real_ns - self._ideal_ns, 1.0), 1.0)
@@ -191,29 +205,20 @@ class Model:
         if now < (self.run.loader.workers or 0):  # some have nothing to do already
             return int(now)
         most = math.floor((cpus or now) / max(1 - self.blocked, 0.1))
-        speedups = {
-            count: self.simulate(self.with_workers(count), in_range=False).value
-            for count in {0, now, *spread(1, max(most, now + 1))}
-        }
-        best = max(speedups.values())
-        if ENOUGH * best <= 1:
-            return int(now)
-        return min(int(count) for count, speedup in speedups.items() if speedup >= ENOUGH * best)
+        counts = [now, *sorted({0, *spread(1, max(most, now + 1))} - {now})]
+        speedups = [self.simulate(self.with_workers(each), in_range=False) for each in counts]
+        return int(counts[cheapest(speedups)])
 
     def with_workers(self, count: int) -> Change:
         """So many workers; first ones live on between epochs."""
         live_on = {"persistent_workers": True} if count and not self.settings["num_workers"] else {}
         return Change({"num_workers": count, **live_on})
 
-    def curve(self) -> dict[int, Estimate]:
-        """Throughput without workers and with some: until enough, and twice the CPUs, or those now.
-
-        What was not measured is predicted.
-        """
-        now, cpus = self.settings["num_workers"], self.settings["cpus"]
-        most = max(2 * max(now, math.ceil(cpus or 1), 2), self.best_workers())
-        counts = sorted({0, now, *spread(1, most), self.best_workers()})
-        return {count: self.throughput(Change({"num_workers": count})) for count in counts}
+    def worker_counts(self) -> list[int]:
+        """Without workers and with some: until enough, and twice the CPUs, or those now."""
+        now, cpus, best = self.settings["num_workers"], self.settings["cpus"], self.best_workers()
+        most = max(2 * max(now, math.ceil(cpus or 1), 2), best)
+        return sorted({0, now, *spread(1, most), best})
 
     def limit(self, change: Change = AS_IT_IS) -> str:  # noqa: PLR0911 - one for each limit
         """What training is held up by then: the words of "then the CPUs are the limit"."""
@@ -225,7 +230,7 @@ class Model:
 
         then_ns, free_ns = iteration_ns(), iteration_ns(in_share(costs, 0.0))
         if then_ns <= (1 + LEAST_HELP) * free_ns:
-            if free_ns > 1.1 * float(costs.step_ns.mean()):
+            if free_ns > 1.1 * costs.step_ns.mean():
                 return "the training process"
             starts_ns = self._starts_ns(change)
             starts_late = starts_ns >= MATTERS * (starts_ns + self._steady_ns(change, guess)[1])
@@ -253,8 +258,8 @@ class Model:
         typical = self.costs["part slow samples"] == 0
         if typical.mean() < MOSTLY:
             typical = np.ones(len(self.costs), dtype=np.bool_)
-        work_ns = float(work_of(self.costs)[typical].sum())
-        return float(self.costs.blocked_ns[typical].sum()) / work_ns if work_ns else 0.0
+        work_ns = work_of(self.costs)[typical].sum()
+        return self.costs.blocked_ns[typical].sum() / work_ns if work_ns else 0.0
 
     @cached_property
     def blockage(self) -> str:
@@ -279,11 +284,6 @@ class Model:
         if self.blocked < BLOCKAGE_MATTERS or not is_read:
             return (False,)
         return (True, False) if self.blockage == "disk" else (False, True)
-
-    @property
-    def batch_bytes(self) -> float | None:
-        """The size of a batch; None where it is not known."""
-        return mean_known(self.run.steps.nbytes)
 
     def settings_with(self, change: Change) -> dict[str, Any]:
         """All settings then; no others use CPUs that are given."""
@@ -335,8 +335,8 @@ class Model:
         settings = {name: every[name] for name in self.settings}
         costs, workers = change.applied(present), settings["num_workers"]
         if workers and not now:
-            tensors = mean_known(self.run.stages.tensors)
-            costs = handed_over(costs, tensors, self.batch_bytes or 0.0)
+            tensors, nbytes = self.run.stages.tensors, self.run.steps.nbytes
+            costs = handed_over(costs, mean_known(tensors), mean_known(nbytes) or 0.0)
         if self.batches_in(change) != 1:
             costs = resized(costs, self.batches_in(change))
         if self.blockage == "lock" and workers:  # all together pass it no faster than they do now
@@ -345,14 +345,13 @@ class Model:
             costs = costs.replace(blocked_ns=blocked_ns)
         return costs, settings
 
+    @once_per_run
     def _present(self, guess: Guess) -> tuple[Columns, Simulated]:
         """What batches take with one CPU in use, and the simulation of the present settings.
 
         What fetching takes is scaled until that takes as long as was measured. What workers waited
         for a CPU is left out where the simulation makes them wait.
         """
-        if guess in self._presents:
-            return self._presents[guess]
         measured_ns, costs = self._real.value, self.costs
         is_read = self._use.others["real"] is not None or self.settings["worker_cpus"] is not None
         if is_read and not self._use.workers_differ:  # one that is bound waits for no other reason
@@ -371,8 +370,7 @@ class Model:
             scale += 0.1 * scale * (measured_ns - now.iteration_ns) / more_ns
             scale = min(max(scale, SCALES[0]), SCALES[1])
             now = as_it_was(scaled(costs, scale))
-        self._presents[guess] = scaled(costs, scale), now
-        return self._presents[guess]
+        return scaled(costs, scale), now
 
     @cached_property
     def guesses(self) -> tuple[Guess, ...]:
@@ -383,7 +381,7 @@ class Model:
         the threads of a step, and else because each slows the others.
         """
         contention, in_turn = self.gap.contention, self.in_turn
-        computes = float(self.costs.step_cpu_ns.mean()) / max(self._ideal_ns, 1.0)
+        computes = self.costs.step_cpu_ns.mean() / max(self._ideal_ns, 1.0)
         threads = max(round(computes), 1)
         workers, cpus = self.settings["num_workers"], self.settings["cpus"] or math.inf
         usual = Guess(GROWTH, SLOWED if threads > 1 else 1.0, in_turn[0])
@@ -447,7 +445,7 @@ class Model:
             now_ns = now_ns / max(len(epochs), 1) + now * RESUME_NS
         more_ns = then_ns - now_ns
         if workers and not now:
-            fetch_ns = float(work_of(self.costs).mean())
+            fetch_ns = work_of(self.costs).mean()
             more_ns += fetch_ns if fetch_ns <= workers * self._ideal_ns else self._ideal_ns
         starts_ns = 0.0 if self.gap.starts is None else self.gap.starts.value
         starts_ns *= change.settings.get("starts", 1.0)
@@ -459,6 +457,12 @@ def _weighed(known: Sequence[tuple[float, float]]) -> tuple[float, float]:
     weights = [1 / error**2 for _, error in known]
     mean = np.average([value for value, _ in known], weights=weights)
     return float(mean), SIGMAS / math.sqrt(sum(weights))
+
+
+def cheapest(gains: Sequence[Estimate], share: float = ENOUGH) -> int:
+    """Which is the first that has this share of the best, where the cheapest come first."""
+    values = [each.value for each in gains]
+    return next(at for at, value in enumerate(values) if value >= share * max(values))
 
 
 def spread(first: int, last: int) -> list[int]:
@@ -489,7 +493,7 @@ def _crowding(costs: Columns, settings: Mapping[str, Any], iteration_ns: float) 
     cpus = settings["cpus"]
     if cpus is None or not iteration_ns:
         return 0.0
-    training_ns = float((costs.step_cpu_ns + costs.receive_ns + costs.index_ns).mean())
+    training_ns = (costs.step_cpu_ns + costs.receive_ns + costs.index_ns).mean()
     training = round(min(training_ns / iteration_ns, 1.0))
     if settings["num_workers"] + training <= cpus - round(settings["others_cpus"]):
         return 0.0

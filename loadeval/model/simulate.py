@@ -151,7 +151,7 @@ def simulate(  # noqa: C901, PLR0913, PLR0915 - the processes of a loader, which
         _, speed, _ = machine.speeds(0, 1)
         each_ns = costs.cpu_ns / speed + costs.run_queue_ns + costs.blocked_ns + costs.read_ns
         each_ns = each_ns + costs.index_ns + costs.pin_ns + costs.step_ns
-        return Simulated(float(each_ns.mean()), float(costs.step_ns.mean()))
+        return Simulated(each_ns.mean(), costs.step_ns.mean())
     costs = costs.replace(waits_ns=costs.run_queue_ns + costs.blocked_ns + costs.pickle_ns)
     columns = [costs[name].tolist() for name in Batch._fields[2:]]
     rows = cycle(list(zip(*columns, strict=True)))

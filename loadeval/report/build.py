@@ -26,7 +26,7 @@ from loadeval.estimate.stats import Estimate
 from loadeval.estimate.steady import epochs, first_waits, outliers, steady, workers_started
 from loadeval.estimate.verdict import Verdict, cautions, not_measured, verdict
 from loadeval.findings import MATTERS
-from loadeval.findings.engine import DIAGNOSE, Diagnosis, Do, Finding, diagnose
+from loadeval.findings.engine import DIAGNOSE, Diagnosis, Finding, diagnose
 from loadeval.inside.code import FEWEST_LOOKS, looks_at_steps, step_lines
 from loadeval.inside.lanes import lanes
 from loadeval.inside.operators import Operators, Threads, operators, threads
@@ -188,13 +188,14 @@ def findings(r: Result) -> Section:
 
 
 def _found(finding: Finding) -> FindingText:
-    to_do = [(do, do.where or "" if isinstance(do, Do) else "") for do in finding.do]
     return FindingText(
         name=finding.rule,
         says=finding.says,
         cost="" if finding.cost is None else Share(finding.cost),
-        where=next((where for _, where in to_do if where), ""),
-        do=[_at(do.says, where) + (f": {do.because}" if do.because else "") for do, where in to_do],
+        where=next((do.where for do in finding.do if do.where), ""),
+        do=[
+            _at(do.says, do.where) + (f": {do.because}" if do.because else "") for do in finding.do
+        ],
         facts=[_fact(name, value) for name, value in finding.facts.items() if value is not None],
         source=finding.source + ("" if finding.sure else "; other causes would look alike"),
     )

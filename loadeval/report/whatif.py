@@ -1,28 +1,181 @@
-"""What training would do under other settings of its loader: as sections, and as a figure."""
+"""What training would do under other settings of its loader: in all, as sections, as a figure."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from loadeval.data.columns import Columns
-from loadeval.model.costs import Change
-from loadeval.model.model import NOTHING_GAINED, Model
-from loadeval.model.whatif import WhatIf, predicted
+from loadeval.data.columns import Columns, mean_known
+from loadeval.data.run import Run
+from loadeval.errors import UsageError
+from loadeval.estimate.memory import last_read
+from loadeval.estimate.stats import Estimate
+from loadeval.model.costs import Change, full_name, worker_bytes
+from loadeval.model.model import AS_IT_IS, NOTHING_GAINED, UNLIKE, Model
 from loadeval.report.blocks import Cell, Chart, Number, Section, Table, Text
-from loadeval.words import counted, cpus
+from loadeval.words import counted, share, size, times
+from loadeval.words import cpus as cpus_in_words
 
-SETTINGS = ("num_workers", "prefetch_factor", "in_order", "batch_size", "cpus")
-"""Those of a prediction that a user can ask for, in the order in which they are told."""
+LEAST = {"num_workers": 0, "prefetch_factor": 1, "in_order": 0, "batch_size": 1, "cpus": 0.01}
+"""The settings that a user can ask for, in the order in which they are told; and the least."""
 BRACKETS = "Brackets: 95% CI of what is measured, expected range of what is predicted."
 SPEEDUPS = "Speed-ups are of whole epochs, over the run as it was."
 MEMORY = {
     "memory_bytes": ("memory", "Memory is that of the workers and of prefetched batches."),
     "shared_memory_bytes": ("/dev/shm", "/dev/shm holds prefetched batches."),  # noqa: S108 - a name
 }
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """What is predicted of one change, as reports tell it.
+
+    `settings` are all that the loader would have, as far as they are known, and `faster` the parts
+    that would be so many times as fast, by their full names. `throughput` is in `unit` a second and
+    `speedup` over the run as it was, both over whole epochs. `limit` is what training is held up
+    by then. Of the `memory_bytes` that workers and batches in the queue take `shared_memory_bytes`
+    lie in /dev/shm; None is not known. `shortages` says of what there is too little, and
+    `assumptions` what is taken for granted.
+    """
+
+    settings: Mapping[str, Any]
+    faster: Mapping[str, float]
+    throughput: Estimate
+    unit: str
+    speedup: Estimate
+    limit: str
+    memory_bytes: float | None
+    shared_memory_bytes: float | None
+    shortages: Sequence[str]
+    assumptions: Sequence[str]
+
+
+def whatif(
+    run: Run | Model,
+    *,
+    num_workers: int | None = None,
+    prefetch_factor: int | None = None,
+    batch_size: int | None = None,
+    cpus: float | None = None,
+    in_order: bool | None = None,
+    faster: Mapping[str, float] | None = None,
+) -> WhatIf:
+    """What training would do under other settings; None leaves one as it was.
+
+    `run` is one that alternated, or its model, and `cpus` are those that training and its workers
+    may share. `faster` maps a transform or function, or "fetch", "collate", "indices", "hand-over",
+    "pin" or "step", to how many times as fast it becomes. The last part of a name, behind a dot,
+    will do where no other ends so.
+
+    Raises UsageError where a run does not tell what happens inside the loader, or what a training
+    step takes without loading, and for a value that no loader can have.
+    """
+    model = run if isinstance(run, Model) else Model.of(run)
+    settings = {name: each for name, each in locals().items() if name in LEAST and each is not None}
+    for name, value in settings.items():
+        if not value >= LEAST[name]:
+            raise UsageError(f"{name} is {value!r}; expected {LEAST[name]} or more")
+    if prefetch_factor is not None and not {**model.settings, **settings}["num_workers"]:
+        raise UsageError(
+            f"prefetch_factor is {prefetch_factor} and num_workers is 0; expected workers, for "
+            "only they prefetch: leave it out, or ask for 1 worker or more"
+        )
+    parts = dict[str, float]()
+    for part, speed in (faster or {}).items():
+        if not speed > 0:
+            raise UsageError(
+                f"faster has {speed!r} for {part!r}; expected how many times as fast it becomes, "
+                "above 0: 2 is twice as fast"
+            )
+        parts[full_name(model.costs, part)] = speed
+    return predicted(model, Change(settings, parts))
+
+
+def predicted(model: Model, change: Change = AS_IT_IS) -> WhatIf:
+    """What `model` says of a change."""
+    memory_bytes, shared_bytes, shortages = memory(model, change)
+    present = {**model.settings, "batch_size": model.run.loader.batch_size}
+    return WhatIf(
+        settings={**present, **model.settings_with(change)},
+        faster={} if callable(change.costs) else change.costs,
+        throughput=model.throughput(change),
+        unit=model.unit,
+        speedup=model.simulate(change),
+        limit=model.limit(change),
+        memory_bytes=memory_bytes,
+        shared_memory_bytes=shared_bytes,
+        shortages=shortages,
+        assumptions=assumptions(model, change),
+    )
+
+
+def memory(model: Model, change: Change) -> tuple[float | None, float | None, list[str]]:
+    """What workers and batches in the queue take of memory, and what of it lies in /dev/shm.
+
+    None where that is not known. And of which the machine of the run has too little.
+    """
+    settings, batch_bytes = model.settings_with(change), mean_known(model.run.steps.nbytes)
+    workers = settings["num_workers"]
+    if batch_bytes is None:
+        return None, None if workers else 0.0, []
+    queued = (workers * settings["prefetch_factor"] + 1) * batch_bytes * model.batches_in(change)
+    is_shared = workers and 2 * (model.stages.pickled_bytes or 0.0) < batch_bytes  # not piped
+    shared, each = queued if is_shared else 0.0, worker_bytes(model.run) if workers else 0.0
+    taken, told = None if each is None else workers * each + queued, list[str]()
+    there = last_read(model.run, "memory_limit_bytes")
+    free = model.run.header.environment.get("shm_free_bytes")
+    if taken and there and taken > there:
+        told.append(
+            f"That takes {size(taken)} of memory, and the machine of the run has {size(there)}."
+        )
+    if shared and free and shared > free:
+        told.append(
+            f"That takes {size(shared)} of /dev/shm, and {size(free)} of it were free when the run "
+            "began."
+        )
+    return taken, shared, told
+
+
+def assumptions(model: Model, change: Change) -> list[str]:
+    """What a prediction takes for granted, for the run does not show it."""
+    now, told = model.settings["num_workers"], list[str]()
+    workers = change.settings.get("num_workers", now)
+    if workers > max(now, 1):
+        if model.blockage == "lock":
+            told.append(
+                f"Workers wait for a lock for {share(model.blocked)} of fetching. However many "
+                "there are, they get through it no faster than now."
+            )
+        elif len(model.in_turn) > 1:
+            told.append(
+                f"Workers are blocked for {share(model.blocked)} of fetching, and it is not known "
+                "whether that takes longer with more workers. One end of the range assumes that "
+                "the storage is no faster in total, the other that each worker waits as now. "
+                "Training with more workers would tell."
+            )
+        growths = [guess.growth for guess in model.guesses]
+        told.append(
+            f"For each further CPU in use, a batch takes {min(growths):.0%} to {max(growths):.0%} "
+            "more CPU time."
+        )
+    if workers and not now:
+        told.append(
+            "Workers start, and hand over batches, as fast as usual: the run has none to show it."
+        )
+    if model.batches_in(change) != 1:
+        told.append("The training step takes the same time for a sample as in the run.")
+    if abs(model.unlike - 1) > UNLIKE:
+        told.append(
+            f"Of the run as it is, the simulation takes {times(model.unlike)} the time that was "
+            "measured. The range covers that the rest stays as it is, and that it goes with what "
+            "loading computes."
+        )
+    return told
 
 
 def whatif_sections(model: Model, asked: WhatIf | None = None) -> list[Section]:
@@ -79,7 +232,7 @@ def whatif_as_dict(model: Model, asked: WhatIf | None = None) -> dict[str, objec
 
 def by_workers(model: Model) -> list[WhatIf]:
     """What is predicted for each number of workers, all else as it is."""
-    return [predicted(model, Change({"num_workers": count})) for count in model.curve()]
+    return [predicted(model, Change({"num_workers": count})) for count in model.worker_counts()]
 
 
 def enough(model: Model) -> WhatIf:
@@ -136,7 +289,7 @@ def _headline(model: Model) -> str:
 def _says(model: Model, one: WhatIf) -> str:
     """The settings that change, and how fast training is predicted to be with them."""
     present, changed = predicted(model).settings, list[str]()
-    for name in (*SETTINGS, "persistent_workers"):
+    for name in (*LEAST, "persistent_workers"):
         value, before = one.settings.get(name), present.get(name)
         # CPUs that are asked for are used by no others.
         shared = name == "cpus" and one.settings["others_cpus"] != present["others_cpus"]
@@ -160,4 +313,4 @@ def _cpus_there(model: Model) -> str:
     if there is None:
         return ""
     used = "" if others == "0.0" else f"; other programs use {others} of them"
-    return f"Training may use {cpus(there)}{used}."
+    return f"Training may use {cpus_in_words(there)}{used}."

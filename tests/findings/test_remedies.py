@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loadeval.findings.remedies import remedy_for, slow_format
+from loadeval.findings.inside import remedy_for, slow_format
 from tests.inside.test_blockage import LINE, seen
 
 

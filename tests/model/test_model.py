@@ -16,7 +16,7 @@ from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.model.costs import Change, start_ns
 from loadeval.model.model import Model
-from loadeval.model.whatif import whatif
+from loadeval.report.whatif import whatif
 from tests.builder import MS, cores_read
 from tests.recorded import logs_of
 from tests.runs.looked_into import code, looked_into
@@ -51,7 +51,7 @@ def test_as_it_is_nothing_is_gained() -> None:
         whatif(SIZED, num_workers=2, prefetch_factor=2, in_order=True, batch_size=32),
     ):
         assert (found.speedup.value, found.speedup.low, found.speedup.high) == (1, 1, 1)
-        assert found.assumptions == ()
+        assert found.assumptions == []
 
 
 def test_workers_that_compute_scale_until_the_cpus_end() -> None:
@@ -228,7 +228,7 @@ def test_a_curve_goes_on_until_workers_are_enough() -> None:
     two = {"cpus_usable": 2, "cpus": 2}
     model = Model.of(blocked_in("hrtimer_nanosleep", fetch=200, blocked=0.95, environment=two))
     assert model.best_workers() > 8
-    assert max(model.curve()) == model.best_workers()
+    assert model.worker_counts()[-1] == model.best_workers()
 
 
 def test_memory_that_is_not_there_is_told() -> None:
@@ -248,10 +248,10 @@ def test_memory_that_is_not_there_is_told() -> None:
     queued = (20 * 2 + 1) * 128
     assert found.memory_bytes == 20 * 0.5e6 + queued
     assert found.shared_memory_bytes == queued
-    assert found.shortages == (
+    assert found.shortages == [
         "That takes 10.0 MB of memory, and the machine of the run has 10.0 MB.",
         "That takes 5.25 kB of /dev/shm, and 4.00 kB of it were free when the run began.",
-    )
+    ]
 
 
 def test_runs_that_nothing_can_be_predicted_from() -> None:
