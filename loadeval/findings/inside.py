@@ -25,9 +25,8 @@ from loadeval.findings import (
 from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
 from loadeval.findings.remedies import SlowFormat, remedy_of, slow_format
 from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
-from loadeval.inside.blockage import FUTEX, asks_by_pipe
 from loadeval.inside.code import CodeLine, LibraryCall
-from loadeval.inside.stages import TransformTime
+from loadeval.inside.stages import FUTEX, TransformTime, asks_by_pipe
 from loadeval.model.costs import TINY, Change, in_share, work_of
 from loadeval.words import duration, number, share, size
 
