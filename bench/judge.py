@@ -226,15 +226,19 @@ def batches_in(log: Path) -> int:
         return sum(len(json.loads(line)["wait_ns"]) for line in lines if '"type":"block"' in line)
 
 
-def per_arm(log: Path, values: list[int]) -> tuple[float, float]:
-    """The means of a value of each batch, over the counted batches of the real and the ideal arm.
+def page_faults(log: Path, arm: int) -> float | None:
+    """Minor page faults per counted batch of the real arm, or the ideal one, 1, if all are known.
 
-    Batches that were served once measuring was over come last, and count in neither.
+    Blocks with instruments do not count.
     """
-    steps = read_run(log).steps
-    counted, known = steps.pair != UNKNOWN, np.array(values)[: len(steps)]
-    real, ideal = (float(known[counted & (steps.arm == arm)].mean()) for arm in (0, 1))
-    return real, ideal
+    run = read_run(log)
+    counted = (run.steps.pair != UNKNOWN) & (run.steps.instrumented == 0)
+    pairs = set(run.steps.pair[counted].tolist())
+    windows = (each for each in run.windows if each.pair in pairs)
+    faults = [each.minor_faults for each in windows if each.arm == ("real", "ideal")[arm]]
+    known = [count for count in faults if count is not None]
+    batches = int((counted & (run.steps.arm == arm)).sum())
+    return sum(known) / batches if batches and len(known) == len(faults) else None
 
 
 def column(log: Path, name: str) -> npt.NDArray[np.float64]:

@@ -7,7 +7,6 @@ runs under test. Exit status 1 when ours is wrong in a case.
 
 import mmap
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from bench.judge import Said, compared, per_arm
+from bench.judge import Said, compared, page_faults
 from bench.tables import in_words, parser_of, show
 from bench.zoo.truth import Case, Step, cases
 from loadeval import LoaderEvaluator
@@ -150,30 +149,23 @@ def steps(case: Case, batches: int, runs: int = 1) -> Iterator[Step]:
 
 @dataclass(frozen=True)
 class Ours:
-    """`faults` are minor page faults of a real and of an ideal step."""
+    """`faults` are page faults of a real and of an ideal batch."""
 
     said: Said
     elapsed_s: float
-    faults: tuple[float, float]
+    faults: tuple[float | None, float | None]
 
 
 def alternating(case: Case) -> Ours:
     """Our run: one training loop."""
-    faults: list[int] = []
     with TemporaryDirectory() as folder:
         log = Path(folder) / "run.jsonl"
         with (
             LoaderEvaluator(case.loader(case.batches), mode="alternate", log_file=log) as loader,
             steps(case, case.batches, case.epochs) as step,
         ):
-
-            def counted(batch: Any) -> None:
-                before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-                step(batch)
-                faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-
-            elapsed_s = epochs_s(loader, counted, case.epochs)
-        return Ours(compared(log), elapsed_s, per_arm(log, faults))
+            elapsed_s = epochs_s(loader, step, case.epochs)
+        return Ours(compared(log), elapsed_s, (page_faults(log, 0), page_faults(log, 1)))
 
 
 def dali(case: Case) -> float:
@@ -234,8 +226,10 @@ def true_classes(low: float, high: float) -> set[str]:
     return set(CLASSES[first : last + 1])
 
 
-def are_alike(real: float, ideal: float) -> bool:
-    """Whether a step meets about as many page faults in both arms."""
+def are_alike(real: float | None, ideal: float | None) -> bool:
+    """Whether a batch meets about as many page faults in both arms, as far as is known."""
+    if real is None or ideal is None:
+        return False
     return abs(real - ideal) <= max(FEW_FAULTS, FAULTS_SHARE * real)
 
 
@@ -269,6 +263,7 @@ def row_of(name: str, case: Case, peers: list[Callable[[Case], float]]) -> list[
     low, high = truth.spread
     plain_s = sum(truth.real_s) / len(truth.real_s) * case.batches * case.epochs
     time, by_hand = ours.elapsed_s / plain_s, truth.of_two_runs
+    faults = ("-" if count is None else f"{count:.0f}" for count in ours.faults)
     return [
         name,
         case.what,
@@ -278,7 +273,7 @@ def row_of(name: str, case: Case, peers: list[Callable[[Case], float]]) -> list[
         f"{by_hand:.2f}{'' if is_near(by_hand, truth.value, CLOSE) else '*'}",
         *of_peers,
         f"{time:.2f}",
-        " / ".join(f"{count:.0f}" for count in ours.faults),
+        " / ".join(faults),
         ", ".join(wrong_with(case, truth, ours, time)) or "yes",
     ]
 

@@ -18,6 +18,7 @@ from loadeval.data.lines import (
     Prefetch,
     Readings,
     StageTimes,
+    Window,
 )
 from loadeval.export import export_run
 from tests.builder import make_header
@@ -39,6 +40,7 @@ def log(tmp_path: Path) -> Path:
         Block(0, "real", [1_001], [40_000], [10_000], [4], [64]),
         Prefetch(pair=0, epoch=0, batches=2, timed=1, elapsed_ns=900, began_ns=51_001),
         Block(0, "ideal", [60_000, 70_000], [0, 2_500], [9_999, None], [None, 4], pair=0),
+        Window(pair=0, epoch=0, arm="ideal", elapsed_ns=20_000),
         EpochEnd(0, "exhausted", 80_000, 7_000),
         GpuIdle(0, 0, [0, 500, None], [None] * 3),
         StageTimes(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import os
+import resource
 import time
 from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import suppress
 from itertools import repeat
 from typing import Any
 
@@ -21,7 +21,7 @@ from loadeval.core.cuda import spare_bytes, timing_events
 from loadeval.core.loop import EpochPlan, RealEpoch
 from loadeval.core.recorder import Recorder, Span
 from loadeval.core.schedule import PlannedBlock, Schedule
-from loadeval.data.lines import Arm, LoaderInfo, Prefetch
+from loadeval.data.lines import Arm, LoaderInfo, Prefetch, Window
 from loadeval.errors import is_of_a_signal, of_the_loader
 from loadeval.probes.processes import Family
 from loadeval.settings import Settings
@@ -65,7 +65,7 @@ class Alternation:
         self.begins_full = bool(schedule.counted and info.ready_batches and self.depth)
         # Workers go on loading while a batch is copied; a loader without them waits.
         self.loads_meanwhile = bool(info.workers)
-        self.workers = None if info.workers == 0 else Family(os.getpid())
+        self.activity = None if info.workers == 0 else WorkerActivity()
         self.instrumented = schedule.has_instruments
         """What is served now is of a block for the instruments, or before the first block."""
         self.skips_next = False
@@ -220,10 +220,10 @@ class AlternatingEpoch(EpochPlan):
         warmup = schedule.shortened(block.warmup)
         wanted = warmup + schedule.left
         prefetch = self._prefetch(wanted - len(self._held), block)
-        if shared.workers is not None:  # until the loader has refilled its queue
+        if shared.activity is not None:  # until the loader has refilled its queue
             each_s = prefetch.elapsed_ns / max(prefetch.timed, 1) / 1e9
             limit_s = 0.2 + 2 * prefetch.batches * each_s
-            wait_until_idle(shared.workers, min(limit_s, LONGEST_IDLE_WAIT_S))
+            shared.activity.wait_until_idle(min(limit_s, LONGEST_IDLE_WAIT_S))
         self._queue_is_full = bool(shared.depth)
         count = min(len(self._held), wanted)
         if self._memory_is_full:
@@ -279,7 +279,8 @@ class AlternatingEpoch(EpochPlan):
         shared.recorder.mark()
         if not self._has_device_clock:  # a device that was waited for hides none of the first wait
             shared.adapter.fence()
-        self.asked_ns = shared.clock()
+        cpu_ns, faults = self._workers_cpu_ns(), _minor_faults()
+        self.asked_ns = began_ns = shared.clock()
         span = self._span(source, size, block.arm, block.pair)
         times_ns: list[int] = []  # the end of the last step is not known if it is broken off
         try:
@@ -290,10 +291,21 @@ class AlternatingEpoch(EpochPlan):
             over_ns = span.asked_ns if span.fell_short else reached_ns
             self.asked_ns = over_ns + shared.clock() - reached_ns
             times_ns = [self.asked_ns]
+            new_faults = _minor_faults() - faults
         finally:
             shared.schedule.advance(span.served, [*span.marks[::2], *times_ns])
         shared.recorder.mark()
         self._is_over |= span.fell_short
+        now_ns = self._workers_cpu_ns()
+        new_cpu_ns = None if cpu_ns is None or now_ns is None else max(now_ns - cpu_ns, 0)
+        elapsed_ns = self.asked_ns - began_ns
+        shared.recorder.keep(
+            Window(block.pair, self._epoch, block.arm, elapsed_ns, new_cpu_ns, new_faults)
+        )
+
+    def _workers_cpu_ns(self) -> int | None:
+        activity = self._shared.activity
+        return None if activity is None else activity.workers_cpu_ns()
 
     def _prefetch(self, wanted: int, block: PlannedBlock) -> Prefetch:
         """Hold copies of the loader's next `wanted` batches, taken back to back.
@@ -360,20 +372,35 @@ class AlternatingEpoch(EpochPlan):
         return prefetch
 
 
-def wait_until_idle(workers: Family, limit_s: float) -> None:
-    """Sleep until workers and background threads rest, or about as long as `limit_s`."""
+class WorkerActivity:
+    """CPU use of this process's workers and background threads."""
 
-    def busy_s() -> float:
+    def __init__(self) -> None:
+        self._family = Family(os.getpid())
+
+    def workers_cpu_ns(self) -> int | None:
+        """CPU time of all living child processes so far; None if it cannot be read."""
+        try:
+            self._family.look()
+        except (psutil.Error, OSError, IndexError):  # such as too many open files; /proc is hidden
+            return None
+        return round(sum(usage.cpu_s for usage in self._family.usages().values()) * 1e9)
+
+    def wait_until_idle(self, limit_s: float) -> None:
+        """Sleep until the background work is done, or about as long as `limit_s`."""
+        busy_s = self._busy_s()
+        for _ in range(math.ceil(limit_s / NAP_S)):
+            time.sleep(NAP_S)
+            before_s, busy_s = busy_s, self._busy_s()
+            if busy_s - before_s <= IDLE_SHARE * NAP_S:
+                return
+
+    def _busy_s(self) -> float:
         # This thread spends its time on reading these numbers.
-        used_s = time.process_time() - time.thread_time()
-        with suppress(psutil.Error, OSError, IndexError):  # too many open files; /proc is hidden
-            workers.look()
-            used_s += sum(usage.cpu_s for usage in workers.usages().values())
-        return used_s
+        others_s = time.process_time() - time.thread_time()
+        return others_s + (self.workers_cpu_ns() or 0) / 1e9
 
-    now_s = busy_s()
-    for _ in range(math.ceil(limit_s / NAP_S)):
-        time.sleep(NAP_S)
-        before_s, now_s = now_s, busy_s()
-        if now_s - before_s <= IDLE_SHARE * NAP_S:
-            return
+
+def _minor_faults() -> int:
+    """Page faults of this process so far that needed no disk."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -119,7 +119,7 @@ def read_ranks(paths: Sequence[Path]) -> list[Run]:
         if "rank" not in header.environment and match is not None:
             place = {"world_size": len(paths), **header.environment, "rank": int(match[1])}
             header = msgspec.structs.replace(header, environment=place)
-        of_batches = run.steps, run.ends, run.events, run.prefetches
+        of_batches = run.steps, run.ends, run.events, run.prefetches, run.windows
         ranks.append(Run(header, *of_batches, closed=run.closed, notes=run.notes, path=path))
     return ranks
 

@@ -208,9 +208,19 @@ class Prefetch(_Line, frozen=True, tag="prefetch"):
 
 
 class Window(_Line, frozen=True, tag="window"):
-    """What earlier versions wrote of a block; it is read, and nothing is made of it."""
+    """The counted part of one arm in one pair, or what of it fell into one epoch.
+
+    `elapsed_ns` has the synchronization with the device at both edges. `workers_cpu_ns` is the CPU
+    time of the process's children, in ticks of about 10 ms, and `minor_faults` are the process's
+    page faults that needed no disk.
+    """
 
     pair: Count
+    epoch: Count
+    arm: Arm
+    elapsed_ns: Count
+    workers_cpu_ns: Count | None = None
+    minor_faults: Count | None = None
 
 
 class StageTimes(_Line, frozen=True, tag="stages"):

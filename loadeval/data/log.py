@@ -291,6 +291,7 @@ class LogReader:
             ends=ends,
             events=tuple(by_type[lines.Event]),
             prefetches=tuple(by_type[lines.Prefetch]),
+            windows=tuple(by_type[lines.Window]),
             readings=readings,
             missing=missing,
             stages=stages,

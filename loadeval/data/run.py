@@ -24,6 +24,7 @@ from loadeval.data.lines import (
     Prefetch,
     Readings,
     StageTimes,
+    Window,
     WorkerStart,
 )
 
@@ -64,6 +65,7 @@ class Run:
     ends: tuple[EpochEnd, ...] = ()
     events: tuple[Event, ...] = ()
     prefetches: tuple[Prefetch, ...] = ()
+    windows: tuple[Window, ...] = ()
     readings: Mapping[tuple[str, str], Columns] = field(default_factory=dict)
     missing: Mapping[tuple[str, str], str] = field(default_factory=dict)
     stages: Columns = field(default_factory=lambda: Columns.empty(STAGES))
@@ -124,6 +126,7 @@ class Run:
                 for each in self.prefetches  # batches of instrumented blocks are in no pair
                 if (within(each.began_ns) if each.instrumented else each.pair in pairs)
             ),
+            windows=tuple(each for each in self.windows if each.pair in pairs),
             readings={key: rows_within(table, "time_ns") for key, table in self.readings.items()},
             stages=stages,
             transforms={name: of_batches(table, stages) for name, table in self.transforms.items()},

@@ -13,7 +13,7 @@ from loadeval.data.columns import UNKNOWN, Column
 from loadeval.data.lines import Arm
 from loadeval.data.run import ARMS, REAL, SECOND_NS, Run, host_values, keys_of
 from loadeval.estimate.stats import Estimate, slope, student
-from loadeval.estimate.steady import Mask, after_warmup, closed_steps, once_per_run
+from loadeval.estimate.steady import Mask, after_warmup, closed_steps, once_per_run, whole_windows
 
 ByArm: TypeAlias = Mapping[Arm, float | None]
 THREADS = "threads"
@@ -193,7 +193,8 @@ class Cpus:
     """CPUs in use, by arm, in the blocks that count; None where it was not read.
 
     `usable` are those that the training process or its workers may use, of `every` one of the
-    machine, and `step` what a step uses with ideal loading. Of what `others` use, `competing` are
+    machine, and `step` what a step uses with ideal loading. `computing` are those that worker
+    processes compute on, all together, in the real arm. Of what `others` use, `competing` are
     usable ones, 0 where that was not read: they are taken to use first what training may not.
     `left` is what steps and others leave of the usable ones. They `are_busy` if training, workers
     and others leave nothing; that is False where it is not known, too.
@@ -210,6 +211,7 @@ class Cpus:
     workers: ByArm
     others: ByArm
     step: float | None
+    computing: float | None
     competing: float
     left: float | None
     are_busy: bool
@@ -280,6 +282,8 @@ def cpus(run: Run) -> Cpus:
         workers=workers,
         others=others,
         step=step,
+        # No CPU time at all may mean that the workers are threads of the training process.
+        computing=workers_cpus(run, "real") or workers["real"],
         competing=competing,
         left=left,
         are_busy=bool(used["real"]) and usable is not None and in_use >= BUSY * usable,
@@ -290,3 +294,11 @@ def cpus(run: Run) -> Cpus:
         workers_differ=fewest is not None and theirs is not None and fewest < theirs,
         kept_by=kept_by,
     )
+
+
+def workers_cpus(run: Run, arm: Arm) -> float | None:
+    """How many CPUs the workers kept busy in the blocks of an arm; None where that is not known."""
+    windows = whole_windows(run, arm)
+    used = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
+    elapsed_ns = sum(window.elapsed_ns for window in windows)
+    return sum(used) / elapsed_ns if len(used) == len(windows) and elapsed_ns else None

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadeval.data.columns import UNKNOWN, Column, Columns
-from loadeval.data.lines import Arm
+from loadeval.data.lines import Arm, Window
 from loadeval.data.run import ARMS, IDEAL, REAL, SECOND_NS, Run, two_blocks_for
 
 Mask = npt.NDArray[np.bool_]
@@ -147,6 +147,18 @@ def steps_left_out(run: Run) -> npt.NDArray[np.intp]:
     is_within = (begin_ns[at] <= times_ns) & ((begin_ns + run.steps.step_ns)[at] > times_ns)
     rows = np.unique(at[is_within])
     return rows if len(rows) <= MOST_LEFT_OUT * len(begin_ns) else rows[:0]
+
+
+def whole_windows(run: Run, arm: Arm) -> list[Window]:
+    """The windows of one arm, in pairs that count, in which training did nothing else."""
+    left_out = run.steps.take(steps_left_out(run))
+    gone = set(zip(left_out.pair.tolist(), left_out.epoch.tolist(), strict=True))
+    counted = set(pairs_that_count(run).tolist())
+    return [
+        window
+        for window in run.windows
+        if window.arm == arm and window.pair in counted and (window.pair, window.epoch) not in gone
+    ]
 
 
 # Epochs

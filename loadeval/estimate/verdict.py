@@ -16,15 +16,15 @@ import numpy as np
 
 from loadeval.data.run import REAL, Run, batches_for, two_blocks_for
 from loadeval.estimate.gap import Gap
-from loadeval.estimate.metrics import cpus, quantities
+from loadeval.estimate.metrics import quantities, workers_cpus
 from loadeval.estimate.stats import Estimate
 from loadeval.estimate.steady import (
     epoch_lengths,
     length_of_epochs,
-    pairs_that_count,
     starts_of,
     steady,
     whole_epochs,
+    whole_windows,
 )
 from loadeval.words import counted, duration, share, times
 
@@ -85,12 +85,12 @@ def verdict(gap: Gap, run: Run, ideal: Run | None = None) -> Verdict:  # noqa: P
             f"too few batches: {gap.real_batches:,} real and {gap.ideal_batches:,} ideal, and each "
             f"needs at least {FEWEST_BATCHES}",
         )
-    busy = busy_in_ideal(run)
+    cpus = busy_in_ideal(run)
     # Busy workers slow the ideal arm down: a share that is high all the same is higher.
-    if busy is not None and (lost.low is None or low < HIGH_SHARE):
+    if cpus is not None and (lost.low is None or low < HIGH_SHARE):
         return inconclusive(
             "workers busy in the ideal arm",
-            f"the loader's workers were busy in the ideal blocks ({busy:.0%} of a CPU), so the "
+            f"the loader's workers were busy in the ideal blocks ({cpus:.0%} of a CPU), so the "
             "ideal arm is too slow",
             "Use a smaller prefetch so that workers rest once the queue is full, and stop this "
             "program's other worker processes; or compare a run with mode='log' to one with "
@@ -162,13 +162,13 @@ def _unmeasured(gap: Gap, run: Run, ideal: Run | None) -> str:
 
 def busy_in_ideal(run: Run) -> float | None:
     """How many CPUs the workers kept busy in the ideal blocks, if that is too much."""
-    pairs, used = len(pairs_that_count(run)), cpus(run).workers["ideal"]
-    if not pairs or used is None:
+    windows, used = whole_windows(run, "ideal"), workers_cpus(run, "ideal")
+    if used is None:
         return None
-    # Each block's reading is wrong by up to a tick, up or down, independently of the others.
-    ideal = run.steps.take(steady(run, "ideal"))
-    noise = TICK_NS * math.sqrt(pairs) / (ideal.wait_ns + ideal.step_ns).sum()
-    return used if used > BUSIEST_SHARE + noise else None
+    # Each window is wrong by up to a tick, up or down, independently of the others.
+    elapsed_ns = sum(window.elapsed_ns for window in windows)
+    is_much = used > BUSIEST_SHARE + TICK_NS * math.sqrt(len(windows)) / elapsed_ns
+    return used if is_much else None
 
 
 def rare_stalls(gap: Gap, run: Run) -> str:
@@ -300,10 +300,10 @@ def cautions(gap: Gap, run: Run, ideal: Run | None = None) -> Iterator[str]:
 
     That two runs are separate, or differ, is said by `about_two_runs` of before_after.py.
     """
-    busy = busy_in_ideal(run)
-    if busy is not None:
+    cpus = busy_in_ideal(run)
+    if cpus is not None:
         yield (
-            f"The loader's workers were busy in the ideal blocks ({busy:.0%} of a CPU): if they "
+            f"The loader's workers were busy in the ideal blocks ({cpus:.0%} of a CPU): if they "
             "slow the step down, more time is lost than reported."
         )
     levels = defaultdict[str, list[float]](list)

@@ -45,7 +45,7 @@ def contention(c: Context) -> Finding | None:
     elif c.cpus.are_busy:
         do = "make transforms cheaper, or move them to the GPU, or give training more CPUs"
         because = f"no CPU is free of the {c.cpus.usable} that training may use"
-    elif left is not None and left - (c.cpus.workers["real"] or 0.0) >= 1:
+    elif left is not None and left - (c.cpus.computing or 0.0) >= 1:
         because = "a CPU is free: it is memory bandwidth, Python's lock or the GPU that both need"
     says, cost = f"A step takes {slower:duration} longer while batches are loaded", c.contention
     keeps_up = c.model is not None and required is not None and required.bounds[1] <= 1
@@ -145,7 +145,7 @@ def oversubscription(c: Context) -> Finding | None:
     by more workers than CPUs, without a cost.
     Excluded by workers that are kept from CPUs that there are, and CPUs of which half are idle.
     """
-    workers, usable, computing = c.loader.workers, c.cpus.usable, c.cpus.workers["real"]
+    workers, usable, computing = c.loader.workers, c.cpus.usable, c.cpus.computing
     if c.found(confined):
         return None
     if c.model is not None and c.stages.run_queue_ns is not None:

@@ -7,7 +7,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain, islice, pairwise, product, repeat
+from itertools import chain, islice, pairwise, repeat
 from types import FrameType
 from typing import Any
 
@@ -117,9 +117,7 @@ def test_no_batch_counts_that_was_served_while_instruments_were_read(length: int
     assert {each.pair for each in run.prefetches if each.instrumented} == {2, 5, 8}
 
 
-def test_the_last_step_of_a_block_ends_when_the_device_is_done(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_window_is_the_sum_of_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     fence_ns, clocks = 1000, list[FakeClock]()
     monkeypatch.setattr(SerialAdapter, "fence", lambda _: clocks[0].advance(fence_ns))
     evaluator, _, clock = alternating(120, pairs=3)
@@ -127,8 +125,9 @@ def test_the_last_step_of_a_block_ends_when_the_device_is_done(
     train(evaluator, clock)
     run = evaluator.recorded()
     steps = run.steps
-    for pair, arm in product(range(3), range(2)):
-        of_block = (steps.pair == pair) & (steps.arm == arm)
+    for window in run.windows:
+        of_block = (steps.pair == window.pair) & (steps.arm == ARMS.index(window.arm))
+        assert (steps.wait_ns[of_block] + steps.step_ns[of_block]).sum() == window.elapsed_ns
         *others, last = steps.step_ns[of_block].tolist()
         assert set(others) == {STEP_NS}
         assert last == STEP_NS + fence_ns
@@ -173,9 +172,11 @@ def test_short_epochs_alternate_whole(prefetched: int) -> None:
         (UNKNOWN, 1),
         *((p, a) for p in range(4) for a in (0, 1)),
     }
-    assert whole_epochs(run) == {1 + epoch: epoch // 2 for epoch in range(8)}
-    arms = [ARMS[arm] for arm in run.steps.arm[run.steps.batch == 1].tolist()]
-    assert arms[1:] == [arm for pair in range(4) for arm in arms_of(0, pair)]
+    assert [(window.pair, window.arm) for window in run.windows] == [
+        (pair, arm) for pair in range(4) for arm in arms_of(0, pair)
+    ]
+    assert {window.epoch for window in run.windows} == set(range(1, 9))
+    assert whole_epochs(run) == {window.epoch: window.pair for window in run.windows}
     assert (run.steps.pair[run.steps.batch == 0] == UNKNOWN).all()
     assert set(run.steps.wait_ns[counted(run, "real")].tolist()) == {LOAD_NS}
     assert set(run.steps.wait_ns[counted(run, "ideal")].tolist()) == {0}
@@ -220,7 +221,7 @@ def test_a_run_whose_short_epochs_are_no_blocks_ends_too(
     train(evaluator, clock, epochs=20)
     run = evaluator.recorded()
     assert run.ends[-1].cause == "unmeasured"
-    assert ranks == "1" or {*run.steps.pair.tolist()} == {UNKNOWN, 0}
+    assert ranks == "1" or {window.pair for window in run.windows} == {0}
 
 
 @pytest.mark.parametrize("prefetched", [0, 4])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from loadeval.data.columns import UNKNOWN, Columns
-from loadeval.data.lines import Arm, Cause, EpochEnd, Event
+from loadeval.data.lines import Arm, Cause, EpochEnd, Event, Window
 from loadeval.data.run import STAGES, Run
 from loadeval.estimate.steady import (
     closed_steps,
@@ -20,6 +20,7 @@ from loadeval.estimate.steady import (
     steady,
     steps_left_out,
     warmup_of,
+    whole_windows,
     workers_started,
 )
 from tests.builder import MS, alternating, logged, run_of, steps
@@ -44,13 +45,17 @@ def evaluated(times_ms: list[float]) -> Run:
     arms: tuple[Arm, ...] = ("real", "ideal")
     pairs = [steps(arm, 30, 70, 10, pair=pair) for pair in (0, 1) for arm in arms]
     events = tuple(Event(round(ms * MS), "it was read", "within a step") for ms in times_ms)
-    return run_of(pairs, events=events)
+    windows = tuple(Window(pair, 0, "real", 1000 * MS) for pair in (0, 1))
+    return run_of(pairs, events=events, windows=windows)
 
 
 def test_a_step_in_which_training_evaluated_does_not_count() -> None:
+    """Nor does the window that it is in, for what evaluates was busy in it."""
     run = evaluated([350, 380])
     assert steps_left_out(run).tolist() == [3]
     assert (steady(run).sum(), closed_steps(run)[3]) == (19, False)
+    assert [window.pair for window in whole_windows(run, "real")] == [1]
+    assert [window.pair for window in whole_windows(evaluated([]), "real")] == [0, 1]
 
 
 def test_what_comes_between_steps_leaves_none_out() -> None:

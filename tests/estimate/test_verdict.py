@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from loadeval.data.columns import Columns
-from loadeval.data.lines import Prefetch
+from loadeval.data.lines import Prefetch, Window
 from loadeval.data.run import Run
 from loadeval.estimate.before_after import about_two_runs
 from loadeval.estimate.gap import gap
@@ -46,19 +43,12 @@ def test_an_interval_that_spans_a_threshold_names_both_levels() -> None:
 
 def test_workers_that_were_busy_slow_the_ideal_arm() -> None:
     """As long as it is not more than enough all the same."""
-
-    def half_a_cpu(run: Run) -> Run:
-        steps = run.steps
-        times_ns = steps.request_ns + steps.wait_ns + steps.step_ns
-        read = Columns({"time_ns": times_ns, "cpu_cores": np.full(len(steps), 0.5)})
-        return replace(run, readings={("host", "workers"): read})
-
-    found = concluded(half_a_cpu(alternating(wait=1)))
+    windows = tuple(Window(pair, 0, "ideal", 80 * MS, 40 * MS) for pair in range(8))
+    found = concluded(alternating(wait=1, windows=windows))
     assert found.rule == "workers busy in the ideal arm"
     assert "(50% of a CPU)" in found.reason
-    much_lost = half_a_cpu(alternating(wait=5))
-    assert concluded(much_lost).level == "highly input-bound"
-    assert cautioned(much_lost)[0].startswith(
+    assert concluded(alternating(wait=5, windows=windows)).level == "highly input-bound"
+    assert cautioned(alternating(wait=5, windows=windows))[0].startswith(
         "The loader's workers were busy in the ideal blocks (50% of a CPU)"
     )
 
