@@ -21,7 +21,7 @@ from loadeval.data.lines import Block
 from loadeval.data.run import ARMS, STAGES, Run
 from loadeval.errors import UsageError
 from loadeval.estimate.steady import rows_of_epochs
-from loadeval.inside.lanes import spans
+from loadeval.inside.stages import spans
 
 TraceEvent = dict[str, object]
 Slice = tuple[int, int, str, TraceEvent]

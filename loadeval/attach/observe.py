@@ -32,7 +32,7 @@ from loadeval.estimate.stats import Estimate, student
 from loadeval.findings import BLOCKED, DOMINATES, MATTERS, WAITS_FOR_CPU
 from loadeval.findings.engine import Do, Finding, Set
 from loadeval.findings.inside import remedy_for
-from loadeval.inside.blockage import DISKS, LOCKS
+from loadeval.inside.stages import DISKS, LOCKS
 from loadeval.probes.looks import Observation, ObservedMachine, ObservedProcess
 from loadeval.probes.stacks import NO_STACKS, Frame, ProcessStacks
 from loadeval.report.blocks import Block, Facts, Findings, FindingText, Number, Section, Table, Text

@@ -75,9 +75,10 @@ app = typer.Typer(cls=Commands, epilog=EXIT_CODES, no_args_is_help=True, **LOOKS
 
 def _version(asked: bool) -> None:
     if asked:
-        from loadeval.data.environment import own_version  # noqa: PLC0415 - importlib.metadata is slow
+        # Importing importlib.metadata takes time.
+        from loadeval.data.environment import installed_version  # noqa: PLC0415
 
-        typer.echo(f"loadeval {own_version()}")
+        typer.echo(f"loadeval {installed_version('loadeval') or '(not installed)'}")
         raise typer.Exit
 
 

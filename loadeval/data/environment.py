@@ -73,8 +73,3 @@ CPUS_AT_START = getattr(sys.modules.get("loadeval_inject"), "CPUS_AT_START", Non
 def installed_version(package: str) -> str | None:
     """The version of `package`; None where it is not installed."""
     return _known(lambda: metadata.version(package))
-
-
-def own_version() -> str:
-    """The version of loadeval; "(not installed)" where Python finds its files alone."""
-    return installed_version("loadeval") or "(not installed)"

@@ -19,7 +19,7 @@ from loadeval.findings.inside import (
     without,
 )
 from loadeval.findings.workers import few_shards, more_workers
-from loadeval.inside.blockage import FUTEX, awaits_threads, blockage
+from loadeval.inside.stages import FUTEX, awaits_threads, blockage
 from loadeval.words import duration, share, size
 
 KERNEL = "on-CPU, run-queue and blocked time of the workers, as the kernel counts it"

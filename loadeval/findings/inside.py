@@ -27,9 +27,8 @@ from loadeval.findings import (
 )
 from loadeval.findings.engine import Context, Do, Finding, Set, Skip, rule
 from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
-from loadeval.inside.blockage import FUTEX, asks_by_pipe
 from loadeval.inside.code import CodeLine, LibraryCall
-from loadeval.inside.stages import Stages, TransformTime
+from loadeval.inside.stages import FUTEX, Stages, TransformTime, asks_by_pipe
 from loadeval.model.costs import TINY, Change, in_share, work_of
 from loadeval.words import duration, number, share, size
 

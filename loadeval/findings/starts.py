@@ -18,9 +18,8 @@ from loadeval.estimate.steady import (
 from loadeval.findings import FEW, FEWEST_LOADERS, LARGE, MATTERS, MOSTLY, NOTICED_NS, TWICE
 from loadeval.findings.engine import Context, Do, Finding, Part, Set, Skip, rule
 from loadeval.findings.workers import SIMULATED
-from loadeval.inside.blockage import THREADS
 from loadeval.inside.code import seen_at
-from loadeval.inside.stages import first_batches_ns
+from loadeval.inside.stages import THREADS, first_batches_ns
 from loadeval.model.costs import Change
 from loadeval.words import duration, share, size
 

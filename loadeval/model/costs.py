@@ -31,10 +31,10 @@ from loadeval.data.columns import UNKNOWN, Column, Columns, Values, mean_known
 from loadeval.data.run import Run, host_values
 from loadeval.errors import UsageError
 from loadeval.estimate.steady import once_per_run
-from loadeval.inside.blockage import computing_threads
 from loadeval.inside.code import looks
 from loadeval.inside.stages import (
     Stages,
+    computing_threads,
     first_batches_ns,
     loaded,
     slow_rows,

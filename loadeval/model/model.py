@@ -23,8 +23,7 @@ from loadeval.estimate.gap import gap as gap_of
 from loadeval.estimate.metrics import cpus as cpus_of
 from loadeval.estimate.stats import SIGMAS, Estimate
 from loadeval.estimate.steady import epoch_lengths, length_of_epochs, once_per_run
-from loadeval.inside.blockage import SLEEPS, blockage
-from loadeval.inside.stages import Stages
+from loadeval.inside.stages import SLEEPS, Stages, blockage
 from loadeval.inside.stages import stages as stages_of
 from loadeval.model.costs import (
     RESUME_NS,
@@ -263,7 +262,7 @@ class Model:
 
     @cached_property
     def blockage(self) -> str:
-        """What blocks workers: see inside.blockage; "" where they are not for long."""
+        """What blocks workers: see inside.stages; "" where they are not for long."""
         workers = self.settings["num_workers"]
         if self.blocked < BLOCKAGE_MATTERS or not workers:
             return ""

@@ -28,9 +28,8 @@ from loadeval.estimate.verdict import Verdict, cautions, not_measured, verdict
 from loadeval.findings import MATTERS
 from loadeval.findings.engine import DIAGNOSE, Diagnosis, Finding, diagnose
 from loadeval.inside.code import FEWEST_LOOKS, looks_at_steps, step_lines
-from loadeval.inside.lanes import lanes
 from loadeval.inside.operators import Operators, Threads, operators, threads
-from loadeval.inside.stages import Stages, stages, why_no_stages
+from loadeval.inside.stages import Stages, lanes, stages, why_no_stages
 from loadeval.report.blocks import (
     Bars,
     Cell,

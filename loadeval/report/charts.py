@@ -25,7 +25,7 @@ from loadeval.data.columns import UNKNOWN, Columns, Values
 from loadeval.data.run import SECOND_NS
 from loadeval.errors import UsageError
 from loadeval.estimate.stats import Estimate
-from loadeval.inside.lanes import spans
+from loadeval.inside.stages import spans
 from loadeval.report.blocks import Bars, Chart, Kind, Number
 from loadeval.report.build import named
 from loadeval.report.palette import DASHED, LIGHT, css_variable, series
@@ -448,7 +448,7 @@ def stages(figure: Figure | SubFigure, chart: Chart) -> float:
     """How long each stage of the loader is waited for, and what each worker did when.
 
     `stages` has `label` (two spaces before it make it a part of the one above), `stage` (a colour
-    of the palette), and `ns`. `batches` and `steps` are those of `inside.lanes`, and may be
+    of the palette), and `ns`. `batches` and `steps` are those of `Lanes`, and may be
     missing.
     """
     table, batches = chart.tables["stages"], chart.tables.get("batches")

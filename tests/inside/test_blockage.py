@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from loadeval.data.lines import CodeSamples
-from loadeval.inside.blockage import awaits_threads, blockage, computing_threads
-from loadeval.inside.stages import Stages, stages
+from loadeval.inside.stages import Stages, awaits_threads, blockage, computing_threads, stages
 from tests.builder import MS, looked_into, stage_rows
 
 LINE = "data.py:31 __getitem__"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadeval.data.run import Run
-from loadeval.inside.lanes import Lanes, lanes, loaded, spans
+from loadeval.inside.stages import Lanes, lanes, loaded, spans
 from tests.builder import MS, looked_into, stage_rows
 
 
