@@ -14,13 +14,13 @@ import typer
 
 from loadeval.cli import console
 from loadeval.cli.console import Command, say, shown_path
-from loadeval.cli.hangs import HangTeller
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.run import Run
 from loadeval.errors import UsageError, in_words
 from loadeval.launch.command import end_like, name_of, remove_marks, why_nothing
 from loadeval.launch.command import run as run_command
 from loadeval.launch.folder import loaders_in, new_folder, trainings_in
+from loadeval.launch.hangs import HangWatch
 from loadeval.launch.loadeval_inject import REFUSED_MARK
 from loadeval.launch.settings import RunSettings, check, settings_in
 from loadeval.launch.why_ended import why_ended
@@ -136,13 +136,13 @@ def measure(
     folder = Path(settings.folder)
     place = shown_path(folder)
     say(f"loadeval: logs in {place}; to follow them: loadeval watch {shlex.quote(place)}")
-    hangs = HangTeller(folder, hang_after_s, redact=settings.redact)
+    hangs = HangWatch(folder, hang_after_s, redact=settings.redact)
     try:
         ended = run_command(
             command,
             settings,
             stop_after,
-            is_hanging=lambda: hangs.poll() and abort_on_hang,
+            is_hanging=lambda: hangs.poll(say) and abort_on_hang,
             is_enough=is_enough,
             before_end=lambda: say("loadeval: ending the program here, as Ctrl-C does"),
         )
