@@ -26,9 +26,8 @@ from loadeval.data.run import SECOND_NS
 from loadeval.errors import UsageError
 from loadeval.estimate.stats import Estimate
 from loadeval.inside.lanes import spans
-from loadeval.report.blocks import Bars, Chart, Kind, Number
+from loadeval.report.blocks import DASHED, LIGHT, Bars, Chart, Kind, Number, css_variable, series
 from loadeval.report.build import named
-from loadeval.report.palette import DASHED, LIGHT, css_variable, series
 from loadeval.words import (
     FORMATS,
     counted,
@@ -273,7 +272,7 @@ class Bar(NamedTuple):
 def real_beside_ideal(figure: Figure | SubFigure, chart: Chart) -> float:
     """A group of bars for a training, or for each backend or rank.
 
-    `bars` has `row`, its name, `series` (real, ideal, loader or another colour of the palette), and
+    `bars` has `row`, its name, `series` (real, ideal, loader or another colour), and
     `length`, an estimate; rows of one name are one group.
     """
     table = chart.tables["bars"]
@@ -447,9 +446,8 @@ def _reading(axes: Axes, quantity: str, lines: Lines, looks: Mapping[str, Any]) 
 def stages(figure: Figure | SubFigure, chart: Chart) -> float:
     """How long each stage of the loader is waited for, and what each worker did when.
 
-    `stages` has `label` (two spaces before it make it a part of the one above), `stage` (a colour
-    of the palette), and `ns`. `batches` and `steps` are those of `inside.lanes`, and may be
-    missing.
+    `stages` has `label` (two spaces before it make it a part of the one above), `stage` (a colour),
+    and `ns`. `batches` and `steps` are those of `inside.lanes`, and may be missing.
     """
     table, batches = chart.tables["stages"], chart.tables.get("batches")
     heights = [28.0 * len(table) + BELOW]

@@ -17,6 +17,7 @@ from rich.table import Table as Grid
 from rich.text import Text as Line
 
 from loadeval.report.blocks import (
+    DARK,
     Bars,
     Block,
     Cell,
@@ -28,7 +29,6 @@ from loadeval.report.blocks import (
     Table,
     Text,
 )
-from loadeval.report.palette import DARK
 from loadeval.words import duration, printable, whole_share
 
 WIDTH = 80
