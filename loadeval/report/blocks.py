@@ -9,14 +9,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from loadeval.data.columns import Columns
 from loadeval.estimate.stats import Estimate
 from loadeval.words import FORMATS, NOT_MEASURED, number
 
 TextKind = Literal["plain", "entry", "caution", "note", "command"]
-Kind = Literal["real beside ideal", "waits", "stages", "worker curve"]
+Kind = Literal["waits", "stages", "worker curve"]
 """The charts; charts.py says at each one's function which columns it is drawn from."""
 
 
@@ -86,14 +86,18 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Labelled bars on one scale, of durations that add up, under the names of colours.
+    """Labelled bars on one scale, of parts under the names of colours.
 
-    In a figure they have a title, and a caption that `says` what they show.
+    The parts of a row are durations that add up, and text draws them too; or, not `stacked`, they
+    stand below each other, estimates in `unit`, and only figures have them. A figure has a title,
+    and a caption that `says` what it shows.
     """
 
-    rows: Sequence[tuple[str, Mapping[str, float]]]
+    rows: Sequence[tuple[str, Mapping[str, Any]]]
     title: str = ""
     says: str = ""
+    unit: str = "duration"
+    stacked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +178,6 @@ def rows_of(items: Columns | Iterable[object], **cells: Callable[..., Cell]) -> 
         columns = [map(cell, items[name].tolist()) for name, cell in cells.items()]
         return list(zip(*columns, strict=True))
     return [tuple(cell(getattr(each, name)) for name, cell in cells.items()) for each in items]
-
-
-def beside_each_other(
-    title: str, says: str, bars: Sequence[tuple[str, str, Estimate]], unit: str
-) -> Chart:
-    """A chart of bars, each of which has its row's name, its colour's and its length."""
-    table = Columns.of_rows(("row", "series", "length"), bars)
-    return Chart("real beside ideal", title, says, {"bars": table}, unit)
 
 
 # Colours by what they stand for, in a light and a dark theme. Charts name colours; a figure has

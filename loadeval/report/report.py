@@ -39,7 +39,6 @@ from loadeval.report.blocks import (
     Table,
     Text,
     Times,
-    beside_each_other,
     rows_of,
     section,
     texts,
@@ -156,7 +155,7 @@ class Report:
         for part in every:
             for block in part.blocks:
                 if isinstance(block, Bars):
-                    charts.append(replace(block, title=part.title))
+                    charts.append(replace(block, title=block.title or part.title))
                 elif isinstance(block, Chart):  # a page has room for what probes read
                     charts.append(replace(block, readings={}))
                 elif isinstance(block, Text) and block.kind == "caution":
@@ -483,7 +482,7 @@ def _of_job(job: Job, r: Result, of_run: Sequence[Section]) -> list[Section]:
         cost_ns=Duration,
     )
     own = [
-        (f"rank {rank.rank}", "waiting", Estimate(rank.wait_ns))
+        (f"rank {rank.rank}", {"waiting": Estimate(rank.wait_ns)})
         for rank in shown
         if rank.wait_ns is not None
     ]
@@ -502,6 +501,6 @@ def _of_job(job: Job, r: Result, of_run: Sequence[Section]) -> list[Section]:
             "the others wait most.",
             "note",
         ),
-        beside_each_other("Ranks", says, own, "duration"),
+        Bars(own, "Ranks", says, stacked=False),
     )
     return [top, short, *rest, each_rank]

@@ -127,7 +127,11 @@ def _in_brief(section: Section, most: int) -> Section:
 
 def _of_section(section: Section, width: int) -> list[Line]:
     # What a chart shows is in a table of its section.
-    blocks = [block for block in section.blocks if not isinstance(block, Chart)]
+    blocks = [
+        block
+        for block in section.blocks
+        if not isinstance(block, Chart) and (not isinstance(block, Bars) or block.stacked)
+    ]
     found: list[Line] = []
     if not blocks and section.blocks:
         return []

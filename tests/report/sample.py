@@ -103,39 +103,35 @@ MORE = [
 ]
 
 
-def _beside(title: str, says: str, bars: list[tuple[str, str, Estimate]]) -> Chart:
-    columns = zip(("row", "series", "length"), zip(*bars, strict=True), strict=True)
-    table = Columns({name: np.array(column) for name, column in columns})
-    return Chart("real beside ideal", title, says, {"bars": table}, "images/s")
+def real_beside_ideal() -> Bars:
+    of_training = {
+        "real": Estimate(727.0, 701.0, 753.0),
+        "ideal": Estimate(1503.0, 1469.0, 1539.0),
+        "loader alone": Estimate(725.0),
+    }
+    says = "Images per second of the run as it is, with ideal loading, and of the loader alone."
+    return Bars([("training", of_training)], "Throughput", says, "images/s", stacked=False)
 
 
-def real_beside_ideal() -> Chart:
-    return _beside(
-        "Throughput",
-        "Images per second of the run as it is, with ideal loading, and of the loader alone.",
-        [
-            ("training", "real", Estimate(727.0, 701.0, 753.0)),
-            ("training", "ideal", Estimate(1503.0, 1469.0, 1539.0)),
-            ("training", "loader alone", Estimate(725.0)),
-        ],
-    )
-
-
-def backends() -> Chart:
-    rows = [
-        ("torch.utils.data.DataLoader with Pillow", 727.0, 1503.0, 725.0),
-        ("DALI", 1310.0, 1498.0, 4100.0),
-        ("SPDL", 1180.0, 1496.0, 1900.0),
+def backends() -> Bars:
+    rates = [
+        ("torch.utils.data.DataLoader with Pillow", (727.0, 1503.0, 725.0)),
+        ("DALI", (1310.0, 1498.0, 4100.0)),
+        ("SPDL", (1180.0, 1496.0, 1900.0)),
     ]
-    return _beside(
-        "Backends under one training step",
-        "Images per second of three backends, with ideal loading, and of each loader alone.",
-        [
-            (name, series, Estimate(rate, rate * 0.97, rate * 1.04))
-            for name, *rates in rows
-            for series, rate in zip(("real", "ideal", "loader alone"), rates, strict=True)
-        ],
-    )
+    rows = [
+        (
+            name,
+            {
+                series: Estimate(rate, rate * 0.97, rate * 1.04)
+                for series, rate in zip(("real", "ideal", "loader alone"), own, strict=True)
+            },
+        )
+        for name, own in rates
+    ]
+    title = "Backends under one training step"
+    says = "Images per second of three backends, with ideal loading, and of each loader alone."
+    return Bars(rows, title, says, "images/s", stacked=False)
 
 
 def time_per_batch() -> Bars:
