@@ -24,7 +24,7 @@ from loadeval.data.columns import Columns
 from loadeval.data.lines import Header, Line
 from loadeval.data.log import read_run
 from loadeval.data.run import Run
-from loadeval.doctor import Check, Machine
+from loadeval.doctor import Check
 from loadeval.estimate.before_after import BeforeAfter, Difference
 from loadeval.estimate.stats import Estimate
 from loadeval.estimate.steady import epochs, outliers
@@ -134,7 +134,7 @@ class Checkup(TypedDict):
 
     ok: bool
     checks: Sequence[Check]
-    machine: Machine
+    machine: dict[str, Any]
 
 
 COMMANDS: dict[str, dict[str, type]] = {

@@ -7,17 +7,16 @@ one is given. Without a run a loader is assumed that has a worker for each CPU.
 from __future__ import annotations
 
 import math
-import os
 import resource
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from loadeval.data.columns import mean_known
-from loadeval.data.environment import SHM, cpus_usable
+from loadeval.data.environment import describe_environment
 from loadeval.data.run import Run
 from loadeval.probes import gpu
 from loadeval.probes.limits import quota_cores
@@ -35,37 +34,19 @@ LEAST_DISK_BYTES = 1_000_000_000
 """With less, logs, checkpoints and what is downloaded soon find no room."""
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What one process finds; None is not known, and WITHOUT_LIMIT is no limit.
+def read_machine() -> dict[str, Any]:
+    """The facts now: those of a run's environment, and what else limits loading.
 
-    `threads` is what OMP_NUM_THREADS allows torch; None where it is no number.
+    `open_files` is WITHOUT_LIMIT where there is none, and `driver` a gpu.Driver.
     """
-
-    cpus: int
-    cpus_usable: int
-    quota_cores: float | None
-    threads: int | None
-    shm_free_bytes: int | None
-    open_files: int
-    driver: gpu.Driver
-
-
-def read_machine() -> Machine:
-    """The facts now."""
-    threads, free_bytes = os.environ.get("OMP_NUM_THREADS", ""), None
-    with suppress(OSError):
-        free_bytes = shutil.disk_usage(SHM).free
     open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return Machine(
-        cpus=os.cpu_count() or 1,
-        cpus_usable=cpus_usable() or 1,
-        quota_cores=quota_cores(),
-        threads=int(threads) if threads.isdigit() else None,
-        shm_free_bytes=free_bytes,
-        open_files=WITHOUT_LIMIT if open_files == resource.RLIM_INFINITY else open_files,
-        driver=gpu.driver(),
-    )
+    return {
+        **describe_environment(),
+        "quota_cores": quota_cores(),
+        "open_files": WITHOUT_LIMIT if open_files == resource.RLIM_INFINITY else open_files,
+        "disk_free_bytes": shutil.disk_usage(Path.cwd()).free,
+        "driver": gpu.driver(),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,48 +60,56 @@ class Check:
 
 
 def checkup(
-    machine: Machine, run: Run | None, disk_free_bytes: int, adapters: Sequence[str]
-) -> list[Check]:
+    machine: Mapping[str, Any], run: Run | None, adapters: Sequence[str]
+) -> Iterator[Check]:
     """Every check, in the order in which they are shown."""
-    cores = min(machine.cpus_usable, machine.quota_cores or math.inf)  # CPUs' worth of time
-    return [
-        *cpus(machine, cores, run),
-        *shared(machine, cores, run),
-        disk(disk_free_bytes),
-        driver(machine.driver),
-        Check("loaders", "ok", ", ".join(adapters) or "none is installed that loadeval knows"),
-    ]
+    usable = machine["cpus_usable"] or 1
+    cores = min(usable, machine["quota_cores"] or math.inf)  # CPUs' worth of time
+    yield from cpus(machine, usable, cores, run)
+    yield from shared(machine, cores, run)
+    free_bytes, elsewhere = machine["disk_free_bytes"], "write logs elsewhere with --output"
+    is_full = free_bytes < LEAST_DISK_BYTES
+    says = f"{size(free_bytes)} free in this folder"
+    yield _check("disk", says, f"free some, or {elsewhere}" if is_full else "")
+    yield driver(machine["driver"])
+    yield _check("loaders", ", ".join(adapters) or "none is installed that loadeval knows")
 
 
-def cpus(m: Machine, cores: float, run: Run | None) -> Iterator[Check]:
+def _check(name: str, says: str, do: str = "") -> Check:
+    return Check(name, "change" if do else "ok", says, do or None)
+
+
+def cpus(machine: Mapping[str, Any], usable: int, cores: float, run: Run | None) -> Iterator[Check]:
     """CPUs, and who is to share them: the threads of torch, and the loader's workers."""
-    quota, most = "", m.threads or m.cpus_usable
-    if m.quota_cores is not None:
-        quota = f", {m.quota_cores:g} of them at a time (cgroup quota)"
-    if cores <= 1 < m.cpus:  # what a batch system gives unasked; a quota is not wrong by itself
+    there, quota, threads = machine["cpus"] or 1, machine["quota_cores"], machine["omp_num_threads"]
+    says, do = f"{usable} of {there} usable", ""
+    if cores <= 1 < there:  # what a batch system gives unasked; a quota is not wrong by itself
+        says = f"only {cores:g} of {there} usable"
         do = "ask for more: --cpus-per-task in Slurm, --cpus in Docker, the CPU limit of the pod"
-        yield Check("CPUs", "change", f"only {cores:g} of {m.cpus} usable", do)
-    else:
-        yield Check("CPUs", "ok", f"{m.cpus_usable} of {m.cpus} usable{quota}")
+    elif quota is not None:
+        says += f", {quota:g} of them at a time (cgroup quota)"
+    yield _check("CPUs", says, do)
 
     # Torch takes one for each CPU, knows nothing of quotas, and is told by a variable.
-    source = f"OMP_NUM_THREADS={most}" if m.threads else "one per CPU"
+    is_told = threads is not None and threads > 0
+    most = threads if is_told else usable
+    source = f"OMP_NUM_THREADS={most}" if is_told else "one per CPU"
     says = f"torch uses up to {counted(most, 'thread')} in the training process ({source})"
+    do = ""
     if most > cores:
         says += f", but only {cores:g} can run at a time"
-        yield Check("threads", "change", says, f"set OMP_NUM_THREADS={_whole(cores)}")
-    else:
-        yield Check("threads", "ok", says)
+        do = f"set OMP_NUM_THREADS={_whole(cores)}"
+    yield _check("threads", says, do)
 
     workers = None if run is None else run.loader.workers
     if workers is not None and workers > max(cores, 1):
         says = f"{workers} on {cores:g} CPUs compete with each other and with training"
-        yield Check("workers", "change", says, f"use {_whole(cores)} or fewer")
+        yield _check("workers", says, f"use {_whole(cores)} or fewer")
     elif workers is not None:
-        yield Check("workers", "ok", f"{workers} on {cores:g} CPUs")
+        yield _check("workers", f"{workers} on {cores:g} CPUs")
 
 
-def shared(m: Machine, cores: float, run: Run | None) -> Iterator[Check]:
+def shared(machine: Mapping[str, Any], cores: float, run: Run | None) -> Iterator[Check]:
     """Whether what workers prefetch finds room, and file descriptors: Docker gives 64 MB.
 
     By its default sharing strategy torch opens a file for each tensor.
@@ -143,44 +132,31 @@ def shared(m: Machine, cores: float, run: Run | None) -> Iterator[Check]:
     ahead = f"({counted(count, 'worker')} x {prefetch} prefetched, and the one in the step)"
     them = f"{batches} batches {ahead}"
 
-    free_bytes, needed = m.shm_free_bytes, batches * batch_bytes
+    free_bytes, needed = machine["shm_free_bytes"], batches * batch_bytes
     need = f"{them} of {size(batch_bytes)} need {size(needed)}"
     if free_bytes is None:
         yield Check("shared memory", "not measured", "none")
     elif not batches:
-        says = f"{size(free_bytes)} free; not used by this loader"
-        yield Check("shared memory", "ok", says)
+        yield _check("shared memory", f"{size(free_bytes)} free; not used by this loader")
     elif needed <= free_bytes:
-        yield Check("shared memory", "ok", f"{size(free_bytes)} free; {need}")
+        yield _check("shared memory", f"{size(free_bytes)} free; {need}")
     else:
-        do = (
+        larger = (
             "make it larger (--shm-size in Docker, an emptyDir of medium Memory in "
             "Kubernetes), or use fewer workers, less prefetch or smaller batches"
         )
-        yield Check("shared memory", "change", f"{size(free_bytes)} free, but {need}", do)
+        yield _check("shared memory", f"{size(free_bytes)} free, but {need}", larger)
 
-    limit, files = m.open_files, OTHER_FILES + batches * math.ceil(tensors)
-    if files <= limit:
-        says = "no limit" if limit == WITHOUT_LIMIT else f"{limit:,} at most"
-        yield Check("open files", "ok", says)
-    else:
-        says = (
-            f"{limit:,} at most, but {them} of {math.ceil(tensors)} tensors may need {files:,}, "
-            "one for each tensor"
-        )
+    limit, files = machine["open_files"], OTHER_FILES + batches * math.ceil(tensors)
+    says, do = "no limit" if limit == WITHOUT_LIMIT else f"{limit:,} at most", ""
+    if files > limit:
+        says += f", but {them} of {math.ceil(tensors)} tensors may need {files:,}, "
+        says += "one for each tensor"
         do = (
             f"run ulimit -n {2 * files}, or "
             "torch.multiprocessing.set_sharing_strategy('file_system')"
         )
-        yield Check("open files", "change", says, do)
-
-
-def disk(free_bytes: int) -> Check:
-    """Where logs are written by default."""
-    says = f"{size(free_bytes)} free in this folder"
-    if free_bytes < LEAST_DISK_BYTES:
-        return Check("disk", "change", says, "free some, or write logs elsewhere with --output")
-    return Check("disk", "ok", says)
+    yield _check("open files", says, do)
 
 
 def driver(found: gpu.Driver) -> Check:

@@ -14,7 +14,6 @@ import typer
 
 from loadeval.cli import console
 from loadeval.cli.console import Command, say, shown_path
-from loadeval.cli.hangs import HangTeller
 from loadeval.data.folder import (
     LoaderRecord,
     ProcessRecord,
@@ -33,6 +32,7 @@ from loadeval.launch.command import (
     why_nothing,
 )
 from loadeval.launch.command import run as run_command
+from loadeval.launch.hangs import HangWatch
 from loadeval.launch.loadeval_inject import REFUSED_MARK
 from loadeval.launch.settings import RunSettings, check, settings_in
 from loadeval.launch.why_ended import why_ended
@@ -145,7 +145,7 @@ def measure(
     """
     place = shown_path(folder)
     say(f"loadeval: logs in {place}; to follow them: loadeval watch {shlex.quote(place)}")
-    hangs = HangTeller(folder, hang_after_s, redact=bool(settings.options.get("redact")))
+    hangs = HangWatch(folder, hang_after_s, redact=bool(settings.options.get("redact")))
 
     def is_over(recorded: Sequence[ProcessRecord]) -> bool:
         if is_enough is None or not is_enough(recorded):
@@ -159,7 +159,7 @@ def measure(
             settings,
             folder,
             is_enough and is_over,
-            is_hanging=lambda: hangs.poll() and abort_on_hang,
+            is_hanging=lambda: hangs.poll(say) and abort_on_hang,
         )
     except UsageError as error:
         remove_marks(folder)

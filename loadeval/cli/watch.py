@@ -13,10 +13,10 @@ from rich.console import Group, NewLine
 from rich.live import Live
 
 from loadeval.cli import console
-from loadeval.cli.hangs import HangTeller
 from loadeval.data.folder import logs_so_far
 from loadeval.data.run import SECOND_NS, Run
 from loadeval.errors import RunLogError
+from loadeval.launch.hangs import HangWatch
 from loadeval.live import FollowedRun
 from loadeval.report import text
 from loadeval.report.blocks import Section, Text
@@ -94,12 +94,12 @@ def last_minute(run: Run) -> list[Section]:
 
 def follow(path: Path, interval_s: float, sleep: Callable[[float], None] = time.sleep) -> None:
     """Show it on a terminal again and again, in the place of the time before; in a file at last."""
-    teller, terminal, is_over = HangTeller(path), console.new_console(), False
+    hangs, terminal, is_over = HangWatch(path), console.new_console(), False
     watched, is_told = Watched(path), terminal.is_terminal
     end = [] if terminal.is_terminal else [NewLine()]
     with Live(console=terminal, auto_refresh=False) as on:
         while not is_over:
-            teller.poll()
+            hangs.poll(console.say)
             began_s = time.monotonic()
             try:
                 sections, is_over = watched.look()

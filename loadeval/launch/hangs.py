@@ -6,6 +6,9 @@ no batch for long are its processes looked at, twice.
 
 from __future__ import annotations
 
+import logging
+import math
+import shutil
 import socket
 import time
 from collections import Counter, defaultdict
@@ -18,12 +21,14 @@ from typing import NamedTuple
 
 import psutil
 
-from loadeval.attach.hang import Hang, hang_of, hang_of_job, stacks_text
+from loadeval.attach.hang import Hang, hang_of, hang_of_job, headline, rows, stacks_text
 from loadeval.attach.marks import declared_marks
 from loadeval.data.run import SECOND_NS
 from loadeval.errors import LoadevalError
 from loadeval.live import FollowedRun, LiveRun
 from loadeval.probes.looks import Look, look_at
+from loadeval.report.blocks import Facts, Section, Text
+from loadeval.report.text import lines
 
 TIMES_LONGEST_WAIT = 10
 LEAST_NS = 30 * SECOND_NS
@@ -47,6 +52,17 @@ class Found(NamedTuple):
     ranks: tuple[Hang, ...]
     path: Path | None
 
+    def section(self) -> Section:
+        """It in words, with the path as it is shortest from where we are."""
+        path = self.path
+        with suppress(ValueError, OSError):  # the folder that we are in may be gone
+            path = path and path.relative_to(Path.cwd())
+        known = [
+            (f"  {label}", text)
+            for label, text in rows(self.hang, self.ranks, None if path is None else str(path))
+        ]
+        return Section("", [Text(f"loadeval: {headline(self.hang)}"), Facts(known)])
+
 
 class Silence(NamedTuple):
     """How long a process that trains got no batch from any of its loaders, by their logs.
@@ -66,8 +82,8 @@ class HangWatch:
     """Looks after the trainings that write the log at `path`, or the logs in that folder.
 
     They may hang once they got no batch for `hang_after_s`, by default TIMES_LONGEST_WAIT times as
-    long as ever before, and LEAST_NS at least. With `redact` there is no file of stacks. The last
-    arguments are for tests.
+    long as ever before, and LEAST_NS at least; 0 is never. With `redact` there is no file of
+    stacks. The last arguments are for tests.
     """
 
     def __init__(
@@ -84,8 +100,21 @@ class HangWatch:
         self._now_s, self._sleep, self._look_at = now_s, sleep, look_at
         self._logs: dict[Path, FollowedRun] = {}
         self._host = socket.gethostname()
-        self._due_s = 0.0
+        self._due_s = math.inf if hang_after_s == 0 else 0.0
         self._said: dict[int, tuple[int, bool]] = {}  # of processes: batches, and whether it hung
+
+    def poll(self, say: Callable[[str], object]) -> bool:
+        """Look, if that is due, and say what was found; whether it is a hang. Does not raise."""
+        try:
+            found = self.look()
+            if found is not None:
+                for line in lines([found.section()], shutil.get_terminal_size().columns):
+                    say(line.plain)
+        except Exception as error:  # what looks after a program may not end it
+            logging.getLogger("loadeval").debug("hangs are not looked for", exc_info=error)
+            self._due_s = math.inf
+            return False
+        return found is not None and found.hang.is_hang
 
     def look(self) -> Found | None:
         """What was found, once in each silence; once more where it becomes a hang.

@@ -45,7 +45,6 @@ from loadeval.report.blocks import (
     Table,
     Text,
     Times,
-    beside_each_other,
     rows_of,
     section,
     texts,
@@ -278,15 +277,14 @@ def arms(r: Result) -> Section:
 
 def rates_chart(
     title: str, says: str, rates: Mapping[str, Mapping[str, Estimate]], unit: str
-) -> Chart:
+) -> Bars:
     """The throughput of a training, or of each of several backends."""
-    bars = [
-        (name, series, own[key])
+    rows = [
+        (name, {series: own[key] for key, series in SERIES.items() if key in own})
         for name, own in rates.items()
-        for key, series in SERIES.items()
-        if key in own
+        if own
     ]
-    return beside_each_other(title, says, bars, f"{unit}/s")
+    return Bars(rows, title, says, f"{unit}/s", stacked=False)
 
 
 def by_epoch(r: Result) -> Section:

@@ -26,9 +26,8 @@ from loadeval.data.run import SECOND_NS
 from loadeval.errors import UsageError
 from loadeval.estimate.stats import Estimate
 from loadeval.inside.stages import spans
-from loadeval.report.blocks import Bars, Chart, Kind, Number
+from loadeval.report.blocks import DASHED, LIGHT, Bars, Chart, Kind, Number, css_variable, series
 from loadeval.report.build import named
-from loadeval.report.palette import DASHED, LIGHT, css_variable, series
 from loadeval.words import (
     FORMATS,
     counted,
@@ -138,7 +137,7 @@ def save(
 ) -> None:
     """Write a figure of `charts` under a headline: a PNG, an SVG or a PDF by the path's extension.
 
-    Raises UsageError where it has another extension, or cannot be written.
+    Raises UsageError where it has another extension.
     """
     check_extension(path)
     kind = path.suffix.lower()[1:]
@@ -159,13 +158,7 @@ def save(
         content = _written(figure, WIDE + 40, sum(heights) + around, kind, PAPER)
     if kind == "svg":
         content = ET.tostring(_tidied(content), encoding="utf-8", xml_declaration=True)
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write the figure {path}: {error.strerror or error}; expected a path in a "
-            "folder that exists and can be written"
-        ) from error
+    path.write_bytes(content)
 
 
 def inline_svg(chart: Chart | Bars, name: str) -> str:
@@ -200,7 +193,7 @@ def _own_settings(salt: str) -> Iterator[None]:
 def _drawn(figure: Figure | SubFigure, chart: Chart | Bars) -> float:
     """Draw a chart; returns its height."""
     if isinstance(chart, Bars):
-        return time_per_batch(figure, chart)
+        return bars(figure, chart)
     return DRAWN[chart.kind](figure, chart)
 
 
@@ -255,82 +248,75 @@ def _give_titles(group: ET.Element, titles: Sequence[str]) -> None:
 
 
 class Part(NamedTuple):
-    """A part of a bar; its title is for who points at it."""
+    """A part of a bar, and where it has one, the interval of its length.
 
-    length: float
+    Its title is for who points at it.
+    """
+
+    length: float | Estimate
     color: str
     title: str
 
 
-class Bar(NamedTuple):
-    """A bar of parts, what stands behind it, and the interval of its length."""
-
-    parts: Sequence[Part]
-    says: str
-    interval: Estimate | None = None
+Group = list[tuple[list[Part], str]]
+"""Bars of parts, and what stands behind each."""
 
 
-def real_beside_ideal(figure: Figure | SubFigure, chart: Chart) -> float:
-    """A group of bars for a training, or for each backend or rank.
-
-    `bars` has `row`, its name, `series` (real, ideal, loader or another colour of the palette), and
-    `length`, an estimate; rows of one name are one group.
-    """
-    table = chart.tables["bars"]
-    rows, colors, lengths = (table[name].tolist() for name in ("row", "series", "length"))
-    groups: dict[str, list[Bar]] = {row: [] for row in rows}
-    unit, title = (chart.unit, "") if chart.unit in FORMATS else ("number", chart.unit)
-    for row, color, length in zip(rows, colors, lengths, strict=True):
-        part = Part(length.value, color, f"{row}, {color}: {Number(length, chart.unit)}")
-        groups[row].append(Bar([part], str(Number(length.value, unit)), length))
-    height = BELOW + LEGEND + 20.0 * (len(rows) + APART * len(groups))
-    (axes,) = _axes(figure, height)
-    _legend(axes, [_patch(color, color) for color in dict.fromkeys(colors)])
-    _bars(axes, groups, unit, title)
-    return height
-
-
-def time_per_batch(figure: Figure | SubFigure, bars: Bars) -> float:
-    """A bar of parts for each row."""
-    height = 38.0 * len(bars.rows) + BELOW + LEGEND
-    (axes,) = _axes(figure, height)
-    groups, entries = dict[str, list[Bar]](), dict[str, Artist]()
-    for row, parts in bars.rows:
-        total, drawn = sum(parts.values()), []
-        for name, value in parts.items():
-            says = f"{name} {duration(value)}"
-            drawn.append(Part(value, name, f"{row}: {says}, {share(value / (total or 1.0))}"))
-            entries.setdefault(name, _patch(name, says))
-        groups[row] = [Bar(drawn, duration(total))]
+def bars(figure: Figure | SubFigure, block: Bars) -> float:
+    """A bar of parts for each row; or a group of bars for a training, each backend or rank."""
+    unit, title = block.unit, "time per batch" if block.stacked else ""
+    if unit not in FORMATS:
+        unit, title = "number", unit
+    groups, entries, count = dict[str, Group](), dict[str, Artist](), 0
+    for row, lengths in block.rows:
+        total, drawn = sum(map(_value, lengths.values())) or 1.0, list[Part]()
+        for name, length in lengths.items():
+            says = f"{name} {Number(length, block.unit)}"
+            told = f"{row}, {name}: {Number(length, block.unit)}"
+            if block.stacked:
+                told = f"{row}: {says}, {share(_value(length) / total)}"
+            drawn.append(Part(length, name, told))
+            entries.setdefault(name, _patch(name, says if block.stacked else name))
+        alone = [[part] for part in drawn]
+        groups[row] = [
+            (parts, str(Number(sum(_value(part.length) for part in parts), unit)))
+            for parts in ([drawn] if block.stacked else alone)
+        ]
+        count += len(groups[row])
+    thick = 38.0 * count if block.stacked else 20.0 * (count + APART * len(groups))
+    (axes,) = _axes(figure, thick + BELOW + LEGEND)
     _legend(axes, [*entries.values()])
-    _bars(axes, groups, "duration", "time per batch")
-    return height
+    _bars(axes, groups, unit, title)
+    return thick + BELOW + LEGEND
 
 
-def _bars(axes: Axes, groups: Mapping[str, Sequence[Bar]], unit: str, title: str) -> None:
+def _value(length: float | Estimate) -> float:
+    return length.value if isinstance(length, Estimate) else length
+
+
+def _bars(axes: Axes, groups: Mapping[str, Group], unit: str, title: str) -> None:
     """Bars below each other, a group's name beside its middle; a part of a row above is thin."""
-    every = [bar for bars in groups.values() for bar in bars]
-    most = FARTHEST * max(sum(part.length for part in bar.parts) for bar in every)
+    every = [parts for group in groups.values() for parts, _ in group]
+    most = FARTHEST * max(sum(_value(part.length) for part in parts) for parts in every)
     apart = APART if len(every) > len(groups) else 0.0
     place, longest, middles = 0.0, 1e-9, list[float]()
     behind: Look = {"xytext": (6, 0), "textcoords": "offset points", "va": "center_baseline"}
-    for label, bars in groups.items():
-        middles.append(place + (len(bars) - 1) / 2)
+    for label, group in groups.items():
+        middles.append(place + (len(group) - 1) / 2)
         thick = 0.4 if label.startswith("  ") else 0.7
-        for bar in bars:
+        for parts, says in group:
             end = 0.0
-            for part in bar.parts:
-                color = LIGHT[part.color]
-                (drawn,) = axes.barh(place, part.length, thick, end, color=color)
-                _titled(drawn, [part.title])
-                end += part.length
-            low, high = (bar.interval.low, bar.interval.high) if bar.interval else (None, None)
-            if low is not None and high is not None:
-                end = min(high, most)
-                caps = [0] if high > most else [0, 1]
-                (line,) = axes.plot([low, end], [place] * 2, color=INK, lw=1.5)
-                line.set(marker="|", markersize=9, markeredgewidth=1.5, markevery=caps)
-            axes.annotate(bar.says, (end, place), annotation_clip=False, **behind)
+            for length, color, told in parts:
+                (drawn,) = axes.barh(place, _value(length), thick, end, color=LIGHT[color])
+                _titled(drawn, [told])
+                end += _value(length)
+                if isinstance(length, Estimate) and length.low is not None:
+                    low, high = length.bounds
+                    end = min(high, most)
+                    caps = [0] if high > most else [0, 1]
+                    (line,) = axes.plot([low, end], [place] * 2, color=INK, lw=1.5)
+                    line.set(marker="|", markersize=9, markeredgewidth=1.5, markevery=caps)
+            axes.annotate(says, (end, place), annotation_clip=False, **behind)
             longest, place = max(longest, end), place + 1
         place += apart
     axes.set_xlim(0, 1.18 * longest)
@@ -447,9 +433,8 @@ def _reading(axes: Axes, quantity: str, lines: Lines, looks: Mapping[str, Any]) 
 def stages(figure: Figure | SubFigure, chart: Chart) -> float:
     """How long each stage of the loader is waited for, and what each worker did when.
 
-    `stages` has `label` (two spaces before it make it a part of the one above), `stage` (a colour
-    of the palette), and `ns`. `batches` and `steps` are those of `Lanes`, and may be
-    missing.
+    `stages` has `label` (two spaces before it make it a part of the one above), `stage` (a colour),
+    and `ns`. `batches` and `steps` are those of `Lanes`, and may be missing.
     """
     table, batches = chart.tables["stages"], chart.tables.get("batches")
     heights = [28.0 * len(table) + BELOW]
@@ -457,12 +442,12 @@ def stages(figure: Figure | SubFigure, chart: Chart) -> float:
     if lanes:
         heights.append(20.0 * len(lanes) + BELOW + LEGEND)
     axes, *below = _axes(figure, *heights)
-    groups: dict[str, list[Bar]] = {}
+    groups: dict[str, Group] = {}
     rows = list(zip(*(table[name].tolist() for name in ("label", "stage", "ns")), strict=True))
     total_ns = sum(ns for label, _, ns in rows if not label.startswith("  ")) or 1.0
     for label, stage, ns in rows:
         says = f"{duration(ns)}, {share(ns / total_ns)}"
-        groups[label] = [Bar([Part(ns, stage, f"{label.strip()}: {says}")], says)]
+        groups[label] = [([Part(ns, stage, f"{label.strip()}: {says}")], says)]
     _bars(axes, groups, "duration", "time per batch")
     if batches is not None:
         _lanes(below[0], lanes, batches, chart.tables["steps"])
@@ -534,7 +519,6 @@ def worker_curve(figure: Figure | SubFigure, chart: Chart) -> float:
 
 
 DRAWN: dict[Kind, Callable[[Figure | SubFigure, Chart], float]] = {
-    "real beside ideal": real_beside_ideal,
     "waits": waits,
     "stages": stages,
     "worker curve": worker_curve,

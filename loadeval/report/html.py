@@ -23,9 +23,8 @@ except ImportError as error:
     ) from error
 from markupsafe import Markup
 
-from loadeval.report.blocks import Cell, Chart, Number, Section
+from loadeval.report.blocks import DARK, LIGHT, Cell, Chart, Number, Section, css_variable
 from loadeval.report.charts import inline_svg
-from loadeval.report.palette import DARK, LIGHT, css_variable
 from loadeval.words import duration, printable, share, shortened
 
 LONGEST_TEXT = 5_000

@@ -39,7 +39,6 @@ from loadeval.report.blocks import (
     Table,
     Text,
     Times,
-    beside_each_other,
     rows_of,
     section,
     texts,
@@ -144,7 +143,8 @@ class Report:
     def plot(self, output: str | Path = "comparison.png") -> Path:
         """Draw it, and return the path of the figure: a PNG, SVG or PDF by its extension.
 
-        Raises UsageError where it cannot be written, or matplotlib is not installed.
+        Raises UsageError where it has another extension, or matplotlib is not installed; OSError
+        where it cannot be written.
         """
         from loadeval.report.charts import save  # noqa: PLC0415 - imports matplotlib
 
@@ -155,7 +155,7 @@ class Report:
         for part in every:
             for block in part.blocks:
                 if isinstance(block, Bars):
-                    charts.append(replace(block, title=part.title))
+                    charts.append(replace(block, title=block.title or part.title))
                 elif isinstance(block, Chart):  # a page has room for what probes read
                     charts.append(replace(block, readings={}))
                 elif isinstance(block, Text) and block.kind == "caution":
@@ -166,24 +166,18 @@ class Report:
     def write_page(self, path: Path) -> None:
         """Write a page of it.
 
-        Raises UsageError where `path` is there already and no page of ours, where it cannot be
-        written, and where jinja2 is not installed.
+        Raises UsageError where `path` is there already and no page of ours, and where jinja2 is
+        not installed; OSError where it cannot be written.
         """
         from loadeval.report.html import page  # noqa: PLC0415 - imports matplotlib and jinja2
 
-        try:
-            if path.exists() and GENERATOR not in path.read_bytes()[:BEGINNING]:
-                raise UsageError(
-                    f"{path} already exists and is no page that loadeval report wrote, so it is "
-                    "not replaced; give another path with --output"
-                )
-            text = page(self.sections(), ", ".join(each.name for each in self.paths))
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
+        if path.exists() and GENERATOR not in path.read_bytes()[:BEGINNING]:
             raise UsageError(
-                f"cannot write the page {path}: {error.strerror or error}; expected a path in a "
-                "folder that exists and can be written"
-            ) from error
+                f"{path} already exists and is no page that loadeval report wrote, so it is not "
+                "replaced; give another path with --output"
+            )
+        text = page(self.sections(), ", ".join(each.name for each in self.paths))
+        path.write_text(text, encoding="utf-8")
 
 
 def report_of(paths: Sequence[Path], between: Window | None = None) -> Report:
@@ -309,8 +303,8 @@ def plot_comparison(
 
     Raises:
         RunLogError: a run cannot be read.
-        UsageError: the runs cannot be compared, or `output` has another extension or cannot be
-            written.
+        UsageError: the runs cannot be compared, or `output` has another extension.
+        OSError: `output` cannot be written.
     """
     runs = [read_run(Path(log)) for log in (real_log, ideal_log) if log is not None]
     return Report(result_of(*runs)).plot(output)
@@ -488,7 +482,7 @@ def _of_job(job: Job, r: Result, of_run: Sequence[Section]) -> list[Section]:
         cost_ns=Duration,
     )
     own = [
-        (f"rank {rank.rank}", "waiting", Estimate(rank.wait_ns))
+        (f"rank {rank.rank}", {"waiting": Estimate(rank.wait_ns)})
         for rank in shown
         if rank.wait_ns is not None
     ]
@@ -507,6 +501,6 @@ def _of_job(job: Job, r: Result, of_run: Sequence[Section]) -> list[Section]:
             "the others wait most.",
             "note",
         ),
-        beside_each_other("Ranks", says, own, "duration"),
+        Bars(own, "Ranks", says, stacked=False),
     )
     return [top, short, *rest, each_rank]

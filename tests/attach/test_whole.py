@@ -18,7 +18,6 @@ import pytest
 from loadeval.attach.hang import Hang, hang_of, hang_of_job, no_batch_came, stacks_text
 from loadeval.attach.marks import Training
 from loadeval.attach.observe import Attached, attached, sections, with_hang
-from loadeval.cli.hangs import hang_lines
 from loadeval.launch.hangs import Found
 from loadeval.probes.looks import Look, Observation
 from loadeval.probes.stacks import NO_STACKS, NOT_PERMITTED, ProcessStacks, ThreadStacks
@@ -126,7 +125,8 @@ def said_of(name: str) -> str:
     ]
     over = {1: 10} if len(hangs) > 1 else {}
     found = Found(hang_of_job(hangs, len(hangs), over), tuple(hangs), Path("hang-1.txt"))
-    return "\n".join([f"# {name}", *hang_lines(found, 89), *map(no_batch_came, hangs), "", ""])
+    told = [line.plain for line in lines([found.section()], 89)]
+    return "\n".join([f"# {name}", *told, *map(no_batch_came, hangs), "", ""])
 
 
 def test_planted_hangs(golden: Golden) -> None:

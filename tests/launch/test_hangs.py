@@ -59,7 +59,7 @@ class Watched:
         self.seen: Callable[[int], Look | None] = lambda _: None
         self.meanwhile: Callable[[], object] = bool
         self.pids: list[int] = []
-        self._watch = HangWatch(
+        self.hangs = HangWatch(
             path,
             hang_after_s,
             now_s=lambda: self.now_s,
@@ -84,7 +84,7 @@ class Watched:
     def after(self, seconds: float) -> Found | None:
         """What is found so much later."""
         self.now_s += seconds
-        return self._watch.look()
+        return self.hangs.look()
 
 
 def test_a_hang_is_said_once(tmp_path: Path) -> None:
@@ -262,3 +262,32 @@ def test_all_stacks_are_in_a_file(tmp_path: Path) -> None:
     assert "no batch for 34 s: worker 0 (process 7) is stuck" in text
     assert ": python train.py" in text
     assert "/home/me/data.py:31 Photographs.__getitem__" in text
+
+
+def test_what_was_found_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the file of stacks as it is seen from here."""
+    said: list[str] = []
+    monkeypatch.chdir(tmp_path)
+    watched = Watched(going_on(tmp_path / "rank0.jsonl").parent).see(WAITS, STUCK)
+    assert not watched.hangs.poll(said.append)
+    watched.now_s += 31
+    assert watched.hangs.poll(said.append)
+    assert said[0].startswith("loadeval: no batch for 34 s: worker 0 (process 7) is stuck in")
+    assert said[-1].endswith("stacks  hang-1.txt")
+
+
+def test_a_failure_of_ours_is_silent_and_the_last(tmp_path: Path) -> None:
+    """It may not end the program that is looked after."""
+    calls: list[int] = []
+    watched = Watched(going_on(tmp_path / "rank0.jsonl").parent)
+
+    def fail(pid: int) -> Look:
+        calls.append(pid)
+        raise OSError(5, "Input/output error")
+
+    watched.seen = fail
+    watched.now_s += 31
+    assert not watched.hangs.poll(pytest.fail)
+    watched.now_s += 31
+    assert not watched.hangs.poll(pytest.fail)
+    assert calls == [HERE]

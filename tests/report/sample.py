@@ -103,39 +103,35 @@ MORE = [
 ]
 
 
-def _beside(title: str, says: str, bars: list[tuple[str, str, Estimate]]) -> Chart:
-    columns = zip(("row", "series", "length"), zip(*bars, strict=True), strict=True)
-    table = Columns({name: np.array(column) for name, column in columns})
-    return Chart("real beside ideal", title, says, {"bars": table}, "images/s")
+def real_beside_ideal() -> Bars:
+    of_training = {
+        "real": Estimate(727.0, 701.0, 753.0),
+        "ideal": Estimate(1503.0, 1469.0, 1539.0),
+        "loader alone": Estimate(725.0),
+    }
+    says = "Images per second of the run as it is, with ideal loading, and of the loader alone."
+    return Bars([("training", of_training)], "Throughput", says, "images/s", stacked=False)
 
 
-def real_beside_ideal() -> Chart:
-    return _beside(
-        "Throughput",
-        "Images per second of the run as it is, with ideal loading, and of the loader alone.",
-        [
-            ("training", "real", Estimate(727.0, 701.0, 753.0)),
-            ("training", "ideal", Estimate(1503.0, 1469.0, 1539.0)),
-            ("training", "loader alone", Estimate(725.0)),
-        ],
-    )
-
-
-def backends() -> Chart:
-    rows = [
-        ("torch.utils.data.DataLoader with Pillow", 727.0, 1503.0, 725.0),
-        ("DALI", 1310.0, 1498.0, 4100.0),
-        ("SPDL", 1180.0, 1496.0, 1900.0),
+def backends() -> Bars:
+    rates = [
+        ("torch.utils.data.DataLoader with Pillow", (727.0, 1503.0, 725.0)),
+        ("DALI", (1310.0, 1498.0, 4100.0)),
+        ("SPDL", (1180.0, 1496.0, 1900.0)),
     ]
-    return _beside(
-        "Backends under one training step",
-        "Images per second of three backends, with ideal loading, and of each loader alone.",
-        [
-            (name, series, Estimate(rate, rate * 0.97, rate * 1.04))
-            for name, *rates in rows
-            for series, rate in zip(("real", "ideal", "loader alone"), rates, strict=True)
-        ],
-    )
+    rows = [
+        (
+            name,
+            {
+                series: Estimate(rate, rate * 0.97, rate * 1.04)
+                for series, rate in zip(("real", "ideal", "loader alone"), own, strict=True)
+            },
+        )
+        for name, own in rates
+    ]
+    title = "Backends under one training step"
+    says = "Images per second of three backends, with ideal loading, and of each loader alone."
+    return Bars(rows, title, says, "images/s", stacked=False)
 
 
 def time_per_batch() -> Bars:
@@ -193,13 +189,17 @@ LOST = [
     ("  contention", ms(4.12, 3.29, 4.96), share(0.085)),
     ("  epoch starts", ms(4.45, 4.01, 4.89), share(0.092)),
 ]
-PILLOW = rate(727, 701, 753), rate(1503, 1469, 1539), rate(725, 667, 790), SPEEDUP
-DALI = rate(1310, 1290, 1330), rate(1498, 1460, 1530), rate(4100.0), times(1.14, 1.1, 1.18)
+TORCH = "torch.utils.data.DataLoader with Pillow"
+RATES = [
+    (TORCH, rate(727, 701, 753), rate(1503, 1469, 1539), rate(725, 667, 790)),
+    ("DALI", rate(1310, 1290, 1330), rate(1498, 1460, 1530), rate(4100.0)),
+]
+SPEEDS = Table(("images/s", "real", "ideal", "loader alone"), RATES)
 GAINS = Table(
-    ("images/s", "real", "ideal", "loader alone", "speed-up", "verdict"),
+    ("backend", "speed-up", "verdict"),
     [
-        ("torch.utils.data.DataLoader with Pillow", *PILLOW, "highly input-bound"),
-        ("DALI", *DALI, "moderately input-bound"),
+        (TORCH, SPEEDUP, "highly input-bound"),
+        ("DALI", times(1.14, 1.1, 1.18), "moderately input-bound"),
     ],
     caption="What each would gain",
 )
@@ -229,7 +229,7 @@ def report() -> list[Section]:
     return [
         *(HEADLINE, BATCH, TO_DO, WHY, SURE, Section("", [Facts(MORE)], 1)),
         Section("Time lost", [lost, real_beside_ideal()]),
-        Section("Backends", [backends(), GAINS]),
+        Section("Backends", [backends(), SPEEDS, GAINS]),
         Section("Along the run", [system_metrics()]),
         Section("Inside the loader", [stages(), SEEN, *ENTRIES]),
         Section("Other numbers of workers", [worker_curve()]),

@@ -70,7 +70,7 @@ def hostile(text: str) -> list[Section]:
     number = Number(1.0, text)
     finding = FindingText(text, text, number, text, [text], [(text, text)], text)
     chart = sample.backends()
-    bars = chart.tables["bars"].replace(row=[text] * 9)
+    rows = [(text, lengths) for _, lengths in chart.rows]
     return [
         Section(text, [Facts([(text, text)])]),
         Section(
@@ -79,7 +79,7 @@ def hostile(text: str) -> list[Section]:
                 *(Text(text, kind) for kind in ("plain", "entry", "caution", "note", "command")),
                 Table((text, text), [(text, number), (text, text)], text),
                 Bars([(text, {"step": 1.0})]),
-                replace(chart, title=text, says=text, unit=text, tables={"bars": bars}),
+                replace(chart, rows=rows, title=text, says=text, unit=text),
                 Findings([finding]),
             ],
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadeval.report.palette import DARK, LIGHT, SERIES, series
+from loadeval.report.blocks import DARK, LIGHT, SERIES, series
 
 TEXT = ("ink", "faint", "link")
 DECORATION = {"paper", "raised", "rule"}  # carries no meaning
