@@ -23,8 +23,6 @@ from bench.zoo.programs import Again
 from loadeval import LoaderEvaluator
 
 BATCHES = 20_000
-NESTED = {"nested dict with a list", "list of one dict, as DALI's", "dataclass of three"}
-"""Replay copies their containers by `copy.deepcopy`, which takes some us."""
 ROUNDS = 25
 X, Y = torch.zeros(8, 3, 4, 4), torch.zeros(8, dtype=torch.long)
 TWO = {"x": X, "y": Y}
@@ -92,7 +90,6 @@ def subjects() -> dict[str, Subject]:
     for kind, batches in kinds.items():
         aim = None if len(batches) > 1 else 3.0
         found[f"log, {kind}"] = LoaderEvaluator, batches, 1.5 if kind == "number" else aim
-        aim = 60.0 if kind in NESTED else aim
         found[f"replay, {kind}"] = partial(LoaderEvaluator, mode="replay"), batches, aim
     try:
         dali = import_module("nvidia.dali.plugin.pytorch.loader_evaluator").LoaderEvaluator

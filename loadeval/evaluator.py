@@ -32,7 +32,7 @@ from loadeval.core.batch import REGIONS
 from loadeval.core.counting import Counter
 from loadeval.core.loop import EpochPlan, RealEpoch, Serving, served
 from loadeval.core.recorder import Recorder
-from loadeval.core.replay import BatchCache, ReplayEpoch, fill, numbers
+from loadeval.core.replay import BatchCache, ReplayEpoch, fill
 from loadeval.core.schedule import Schedule
 from loadeval.core.threads import pause_at_exit
 from loadeval.data.dali import metrics_of, span_of, summary_of, write_metrics
@@ -247,7 +247,7 @@ class Measurement:
                 given = self.settings.clock, owner, self.guard, self._annotation
                 serving = Serving(plan, recorder.begin_epoch, plan.counter_for, *given)
                 return served(serving, iter(()))
-        return cache.unmeasured(numbers(batches))
+        return cache.unmeasured(batches)
 
     def end_soon(self) -> None:
         """Begin no more pairs of blocks; ranks go on, which begin and end them together."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
@@ -11,12 +12,23 @@ from math import isinf
 from typing import Any
 
 from loadeval.adapter import Adapter, begun
-from loadeval.core.batch import TooLargeError, clone, is_container, is_shared_type, leaves, parts
+from loadeval.core.batch import (
+    TooLargeError,
+    attributes_of,
+    clone,
+    is_container,
+    is_shared_type,
+    leaves,
+    parts,
+)
 from loadeval.core.counting import Counter
 from loadeval.core.loop import EpochPlan, chunk_sizes
 from loadeval.core.recorder import Count, Span
 from loadeval.errors import CacheError, warn
 
+OWN_WAYS_TO_COPY = frozenset(
+    {"__copy__", "__getstate__", "__new__", "__reduce__", "__reduce_ex__", "__setstate__"}
+)
 CHANGED = (
     "the training step changes its batch in place, so replay would feed it its own output: "
     "changed batches are dropped, and from now on every replayed batch is a copy, so the ideal "
@@ -33,14 +45,10 @@ class KeptBatch:
     def __init__(self, tree: Any, counted: Count) -> None:
         self.tree = tree
         self.count = counted
-        kind: Any = type(tree)
-        children = [child for _, child in parts(tree)] if is_container(tree) else None
-        is_plain = children is None or kind in {dict, list, tuple}
-        self.fresh: Callable[[], Any] = lambda: tree
-        if not is_plain or any(map(is_container, children or ())):  # it takes some us
-            self.fresh = partial(refreshed, tree, {id(leaf): leaf for leaf in leaves(tree)})
-        elif kind in {dict, list}:
-            self.fresh = tree.copy
+        try:
+            self.fresh = refresher(tree, set()) or (lambda: tree)
+        except (NotImplementedError, RecursionError):
+            self.fresh = partial(deep_refreshed, tree, {id(leaf): leaf for leaf in leaves(tree)})
         self.versions: list[tuple[Any, int]] = []
         for leaf in leaves(tree):
             with suppress(Exception):  # no tensor, one made in inference mode, or anybody's
@@ -54,13 +62,56 @@ class KeptBatch:
         return False
 
 
-def refreshed(tree: Any, same: dict[int, Any]) -> Any:
+def refresher(node: Any, met: set[int]) -> Callable[[], Any] | None:
+    """A function that returns `node` in fresh containers around the same leaves, each time.
+
+    What to copy is found once. None is for what need not be copied.
+    Raises NotImplementedError for a container that is no dict, list, tuple, or object that is made
+    of its `__dict__` alone, or that was `met`.
+    """
+    if not is_container(node):
+        return None
+    kind: Any = type(node)
+    is_plain = kind in {dict, list, tuple}
+    if id(node) in met or not (is_plain or is_made_of_attributes(node)):
+        raise NotImplementedError
+    met.add(id(node))
+    inner = [(key, make) for (_, key), child in parts(node) if (make := refresher(child, met))]
+    if is_plain and not inner:
+        return None if kind is tuple else node.copy
+    held: Any = list(node) if kind is tuple else node if is_plain else attributes_of(node)
+
+    def fresh() -> Any:
+        made = held.copy()
+        for key, make in inner:
+            made[key] = make()
+        if kind is tuple:
+            return tuple(made)
+        if is_plain:
+            return made
+        new = object.__new__(kind)
+        object.__setattr__(new, "__dict__", made)  # past that of a frozen dataclass
+        return new
+
+    return fresh
+
+
+def deep_refreshed(tree: Any, same: dict[int, Any]) -> Any:
     """`tree` in fresh containers, by `copy.deepcopy`; `same` has its leaves, by identity."""
     with suppress(Exception):  # a class of anybody's fails at it
         made = copy.deepcopy(tree, same.copy())
         if type(made) is type(tree):
             return made
     return tree
+
+
+def is_made_of_attributes(node: Any) -> bool:
+    """Whether a copy of `node` is a new object with its `__dict__`, as of an ordinary dataclass."""
+    kind: Any = type(node)
+    own = {name for base in kind.__mro__[:-1] for name in vars(base)}
+    has_no_slots = kind.__basicsize__ == KeptBatch.__basicsize__
+    is_linked = any(type(value) is weakref.ref for value in attributes_of(node).values())
+    return has_no_slots and own.isdisjoint(OWN_WAYS_TO_COPY) and not is_linked
 
 
 class BatchCache:
@@ -81,14 +132,15 @@ class BatchCache:
         """The kept batches themselves."""
         return [kept.tree for kept in self.kept]
 
-    def unmeasured(self, numbers: Iterator[int]) -> Iterator[Any]:
-        """The batches of an epoch with these numbers, as copies.
+    def unmeasured(self, number: float) -> Iterator[Any]:
+        """The first `number` batches (math.inf: without end) of an epoch, as copies.
 
         For when something here has failed: what cannot be copied is served as it is.
         """
-        return map(self._copied, numbers)
+        return map(self.unmeasured_batch, numbers(number))
 
-    def _copied(self, number: int) -> Any:
+    def unmeasured_batch(self, number: int) -> Any:
+        """Batch `number` of an epoch: see `unmeasured`."""
         tree = self.kept[number % len(self.kept)].tree
         try:
             return clone(tree)
@@ -127,7 +179,7 @@ class ReplayEpoch(EpochPlan):
 
     def remainder(self) -> Iterator[Any]:
         """See EpochPlan."""
-        return self._cache.unmeasured(self._numbers)
+        return map(self._cache.unmeasured_batch, self._numbers)
 
     def counter_for(self, _batch: Any) -> Callable[[Any], Count]:
         """Batches were counted when they were kept."""
