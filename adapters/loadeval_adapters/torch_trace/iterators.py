@@ -114,14 +114,15 @@ class WatchedIterator:
     is looked into, it has `_hooks` in place of its methods.
     """
 
-    def __init__(self, note: Note, guard: Guard, epoch: Epoch) -> None:
+    def __init__(self, note: Note, epoch: Epoch) -> None:
         self.alive: Callable[[], Any] = lambda: None
         self.epoch: Epoch | None = epoch
         self.rows: deque[tuple[Epoch, Record]] = deque()
         self.index_ns = 0
-        self._note, self._guard = note, guard
+        self._note = note
         self._looks = False
         self._process = os.getpid()
+        self._guard = Guard(self._fail)
         self._hooks: dict[str, Callable[..., Any]] = {}
 
     def attach(self, iterator: Any) -> None:
@@ -198,6 +199,11 @@ class WatchedIterator:
         for name in self._hooks if iterator is not None else ():
             vars(iterator).pop(name, None)
 
+    def _fail(self, error: Exception) -> None:
+        """Stop looking, and say why."""
+        self._note(f"the loader is not looked into any more ({reason(error)})")
+        self.close()
+
     def take(self) -> list[Measured]:
         """What is known beside its batches."""
         return []
@@ -266,8 +272,8 @@ class InTraining(WatchedIterator):
 class WithWorkers(WatchedIterator):
     """An iterator whose worker processes report by `channel`."""
 
-    def __init__(self, note: Note, guard: Guard, epoch: Epoch, channel: Channel) -> None:
-        super().__init__(note, guard, epoch)
+    def __init__(self, note: Note, epoch: Epoch, channel: Channel) -> None:
+        super().__init__(note, epoch)
         self._channel = channel
         self._first = epoch
         self._starting = {"start_ns": 0, "starting_ns": 0}
@@ -443,7 +449,9 @@ class DataLoaderStages:
         self._is_closed = self._has_counted_calls = False
         self._looks = True
         self._begun: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self._guard = Guard(self._fail)
+        self._guard = Guard(
+            lambda error: self._note(f"the loader is not looked into ({reason(error)})")
+        )
 
     def look(self, on: bool) -> None:
         """See LoaderStages."""
@@ -486,7 +494,7 @@ class DataLoaderStages:
                 apart = 1 if getattr(loader, "in_order", True) else 4  # by how much they overtake
                 channel = Channel(loader.num_workers, max(16, apart * under_way))
                 channel.state = LOOKING if self._looks else PAUSED
-                watched = WithWorkers(self._note, self._guard, epoch, channel)
+                watched = WithWorkers(self._note, epoch, channel)
         if watched is None:
             iterator = original(loader)
         else:
@@ -505,18 +513,13 @@ class DataLoaderStages:
         if not isinstance(iterator, dataloader._BaseDataLoaderIter):  # noqa: SLF001 - there is no public name
             self._note(NOT_TORCHS)
             return
-        new: WatchedIterator = watched or InTraining(self._note, self._guard, epoch)
+        new: WatchedIterator = watched or InTraining(self._note, epoch)
         for other in self._iterators if watched is None else ():
             if isinstance(other, InTraining):
                 other.make_way()  # code that knows the length may never read to the end
         new.attach(iterator)
         new.look(self._looks)
         self._iterators.append(new)
-
-    def _fail(self, error: Exception) -> None:
-        """Stop looking, and say why."""
-        self._note(f"the loader is not looked into any more ({reason(error)})")
-        self.close()
 
     def _note(self, note: StageNote | str) -> None:
         """Keep a note to be taken."""
