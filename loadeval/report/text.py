@@ -1,19 +1,19 @@
-"""A report as text: a screen of some height, or all of it; rich lays it out and prints it.
+"""A report as text: a screen of some height, or all of it; rich prints it.
 
-A number stays with its unit and an interval in one piece, and nothing is cut off.
+A number stays with its unit and an interval in one piece, nothing is cut off, and a path that is
+longer than a line goes on behind one of its separators.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TextIO
 
+from rich.cells import cell_len, chop_cells
 from rich.console import Console
-from rich.measure import measure_renderables
-from rich.table import Table as Grid
 from rich.text import Text as Line
 
 from loadeval.report.blocks import (
@@ -48,23 +48,20 @@ LOOKS = {
 """What stands before a kind of text, and the style of it."""
 GAP = 2
 """Columns between those of a table."""
-NARROWEST = 16
-"""Columns of a line at least."""
+NARROWEST, NARROWEST_NAME = 16, 24
+"""Columns to which text in a table is wrapped, and names of rows are, at least."""
 BLOCKS = "█░▓▒"
 """What the parts of a bar are drawn with, in their order."""
 ASCII = str.maketrans(BLOCKS, "#.+=")
 """The same where the terminal, or a file, has no other characters."""
-KEPT, BREAK = "\ue000", "\x1f"
-"""Stand for a space that no line ends at, and where a long word may be broken, which takes no room
-and is a space to rich. `printable` lets neither in."""
-SHOWN = {ord(KEPT): " ", ord(BREAK): None}
+KEPT = "\ue000"
+"""Stands for a space that no line ends at; `printable` lets none of it in."""
 UNITS = "ns|us|ms|s|bytes|[kMGT]B|CPUs?|cores|batch(es)?|million|billion|CI|[^\\W\\d]+/s"
 BEFORE_UNIT = re.compile(rf"(?<=[\d%)\]]) (?=({UNITS})\b)")
 INTERVAL = re.compile(r"\[[^][]{1,40}\]")
-LONG_WORD = re.compile(r"\S{40,}")
-SEPARATOR = re.compile(r"(?<=[/\\])(?=[^/\\])")
-LAYOUT = Console(file=io.StringIO(), width=10_000)
-"""Lays lines out, and prints none."""
+BEFORE_INTERVAL = re.compile(r" (?=\[)")
+SEPARATORS = (re.compile(rf"[/\\{KEPT}]"), re.compile(r"[._(,=-]"))
+"""Behind these a longer word than a line is broken, behind the first ones if it has any."""
 
 
 def show(
@@ -170,43 +167,85 @@ def _of_block(block: Block, width: int) -> list[Line]:
 
 def _paragraph(text: str, width: int, style: str = "", first: str = "") -> list[Line]:
     """Lines of `text`, the first of which has `first` before it, and the others as many spaces."""
-    room = max(min(width, LONGEST_LINE) - len(first), NARROWEST)
+    room = min(width, LONGEST_LINE) - len(first)
     starts = [first, *[" " * len(first)] * len(text)]
-    wrapped = _kept(text).wrap(LAYOUT, room, overflow="fold")
     return [
-        Line(start + line.plain.translate(SHOWN).rstrip(), style)
-        for start, line in zip(starts, wrapped, strict=False)
+        Line(start + line, style)
+        for start, line in zip(starts, wrapped(printable(text), room), strict=False)
     ]
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """`text` in lines of at most `width`, and of no less than NARROWEST; one where it is empty."""
+    width = max(width, NARROWEST)
+    text = BEFORE_UNIT.sub(KEPT, text)
+    text = INTERVAL.sub(lambda found: found[0].replace(" ", KEPT), text)
+    rows = [""]
+    for word in text.split():
+        if rows[-1] and cell_len(rows[-1]) + 1 + cell_len(word) <= width:
+            rows[-1] += f" {word}"
+            continue
+        rest = word
+        if rows[-1]:
+            rows.append("")
+        while cell_len(rest) > width:
+            start = chop_cells(rest, width)[0]
+            ends = ([found.end() for found in kind.finditer(start)] for kind in SEPARATORS)
+            end = next((each[-1] for each in ends if each), len(start))
+            rows[-1] = rest[:end]
+            rest = rest[end:]
+            rows.append("")
+        rows[-1] = rest
+    return [row.replace(KEPT, " ").rstrip() for row in rows]
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Cell]], width: int) -> list[Line]:
-    """A table; where it is too wide its widest columns are narrower, down to their longest word."""
-    columns = [
-        list(map(_kept, column)) for column in zip(*([head] if head else []), *rows, strict=True)
-    ]
-    ranges = [measure_renderables(LAYOUT, LAYOUT.options, column) for column in columns]
-    widths = [each.maximum for each in ranges]
-    while sum(widths) + GAP * (len(widths) - 1) > width:
-        wraps = [at for at, each in enumerate(ranges) if widths[at] > each.minimum]
-        widths[max(wraps or range(len(widths)), key=widths.__getitem__)] -= 1
-    grid = Grid.grid(padding=(0, GAP, 0, 0))
-    for room, each in zip(widths, ranges, strict=True):
-        grid.add_column(overflow="fold", width=max(room, min(each.maximum, 1)))
-    for number, row in enumerate(zip(*columns, strict=True)):
-        grid.add_row(*row, style="bold" if head and not number else "")
+    """A table whose columns of text are wrapped where it is too wide.
+
+    Columns for which there is still no room follow below, beside the first one again.
+    """
+    cells = [[printable(cell) for cell in row] for row in ((head, *rows) if head else rows)]
+    if not cells:
+        return []
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    least = [min(widths[0], NARROWEST_NAME)]
+    for column in range(1, len(widths)):
+        # An interval may stand below its value.
+        pieces = [piece for row in cells for piece in BEFORE_INTERVAL.split(row[column])]
+        is_text = any(isinstance(row[column], str) for row in rows)
+        longest = NARROWEST if is_text else max(map(cell_len, pieces))
+        least.append(min(widths[column], longest))
+    parts: list[list[int]] = [[0]]
+    for column in range(1, len(widths)):
+        taken = sum(least[other] + GAP for other in parts[-1])
+        if len(parts[-1]) > 1 and taken + least[column] > width:
+            parts.append([0])
+        parts[-1].append(column)
     found = []
-    for parts in LAYOUT.render_lines(grid, pad=False):
-        line = Line.assemble(*((part.text.translate(SHOWN), part.style or "") for part in parts))
-        line.rstrip()
-        found.append(line)
+    for part in parts:
+        room = {column: widths[column] for column in part}
+        while (over := sum(room.values()) + GAP * (len(part) - 1) - width) > 0:
+            widest = max(part, key=lambda column: room[column] - least[column])
+            if room[widest] <= least[widest]:
+                break
+            room[widest] = max(room[widest] - over, (room[widest] + least[widest]) // 2)
+        for number, row in enumerate(cells):
+            in_lines = [_wrapped_cell(row[column], room[column]) for column in part]
+            for row_line in zip_longest(*in_lines, fillvalue=""):
+                padded = (
+                    text + " " * (room[column] - cell_len(text))
+                    for column, text in zip(part, row_line, strict=True)
+                )
+                text = (" " * GAP).join(padded).rstrip()
+                found.append(Line(text, "bold" if head and not number else ""))
     return found
 
 
-def _kept(cell: Cell) -> Line:
-    """A cell in which a number with its unit, and an interval, are one word to rich."""
-    text = BEFORE_UNIT.sub(KEPT, printable(cell))
-    text = INTERVAL.sub(lambda found: found[0].replace(" ", KEPT), text)
-    return Line(LONG_WORD.sub(lambda found: SEPARATOR.sub(BREAK, found[0]), text))
+def _wrapped_cell(text: str, room: int) -> list[str]:
+    if cell_len(text) <= room:
+        return [text]
+    indent = text[: len(text) - len(text.lstrip(" "))]
+    return [indent + line for line in wrapped(text, room - len(indent))]
 
 
 def _bars(block: Bars, width: int) -> list[Line]:
