@@ -16,43 +16,55 @@ UNKNOWN = -1
 """What is not known, in a column of integers; in one of floats that is NaN."""
 
 
-class Columns(dict[str, npt.NDArray[Any]]):
+class Columns:
     """A table: NumPy arrays of equal length, by name. `table.wait_ns` is `table["wait_ns"]`.
 
-    Its length is that of the arrays, which cannot be written to: `replace` and the others make
-    another table, which shares the arrays that stay the same.
+    It cannot be written to: `replace` and the others make another table, which shares the arrays
+    that stay the same.
     """
 
+    __slots__ = ("_arrays",)
+
     def __init__(self, arrays: Mapping[str, npt.ArrayLike]) -> None:
-        super().__init__({name: np.asarray(values).view() for name, values in arrays.items()})
-        for column in self.values():
+        self._arrays = {name: np.asarray(values).view() for name, values in arrays.items()}
+        for column in self._arrays.values():
             column.setflags(write=False)
 
     @property
     def names(self) -> list[str]:
         """The names of the columns, in order."""
-        return list(self)
+        return list(self._arrays)
 
     def __len__(self) -> int:
-        return len(next(iter(self.values()), ()))
+        return len(next(iter(self._arrays.values()), ()))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._arrays
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self._arrays[name]
+
+    def get(self, name: str, otherwise: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The column of that name, or what is given in its place."""
+        return self._arrays.get(name, otherwise)
 
     def __getattr__(self, name: str) -> npt.NDArray[Any]:
-        if name.startswith("_") or name not in self:
+        if name.startswith("_") or name not in self._arrays:
             raise AttributeError(f"there is no column {name!r}")
-        return self[name]
+        return self._arrays[name]
 
     def __repr__(self) -> str:
-        return f"Columns({len(self)} rows of {', '.join(self)})"
+        return f"Columns({len(self)} rows of {', '.join(self._arrays)})"
 
     def take(self, rows: Rows) -> Columns:
         """These rows alone."""
-        return Columns({name: column[rows] for name, column in self.items()})
+        return Columns({name: column[rows] for name, column in self._arrays.items()})
 
     def where(self, **values: int) -> Columns:
         """The rows in which these columns have these values."""
         rows = np.ones(len(self), dtype=np.bool_)
         for name, value in values.items():
-            rows &= self[name] == value
+            rows &= self._arrays[name] == value
         return self.take(rows)
 
     def by(self, name: str) -> list[tuple[int, Columns]]:
@@ -64,7 +76,7 @@ class Columns(dict[str, npt.NDArray[Any]]):
 
     def replace(self, **columns: npt.ArrayLike) -> Columns:
         """This table with these columns in place of its own, or beside them."""
-        return Columns({**self, **columns})
+        return Columns({**self._arrays, **columns})
 
     @classmethod
     def empty(cls, names: Iterable[str]) -> Columns:

@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import Run
 
 KEPT = ("ends", "events", "closed", "notes")
@@ -16,7 +16,7 @@ KEPT = ("ends", "events", "closed", "notes")
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
-def as_json(value: object) -> Json:  # noqa: C901, PLR0911 - a line for each kind of value
+def as_json(value: object) -> Json:  # noqa: C901, PLR0911, PLR0912 - a line for each kind of value
     """`value` as JSON has it: null for what is not known, a list for a column.
 
     A key of several parts, such as a probe and its subject, has a space between them. A run is
@@ -33,6 +33,8 @@ def as_json(value: object) -> Json:  # noqa: C901, PLR0911 - a line for each kin
         return as_json({"path": value.path, **header, "batches": value.batches, **kept})
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, Columns):
+        return {name: as_json(value[name]) for name in value.names}
     if isinstance(value, np.ndarray):
         values = value.astype(object)
         if value.dtype.kind == "i":
