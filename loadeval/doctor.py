@@ -70,19 +70,19 @@ def checkup(
     free_bytes, elsewhere = machine["disk_free_bytes"], "write logs elsewhere with --output"
     is_full = free_bytes < LEAST_DISK_BYTES
     says = f"{size(free_bytes)} free in this folder"
-    yield _check("disk", says, f"free some, or {elsewhere}" if is_full else "")
+    yield _check("disk", says, f"free some, or {elsewhere}" if is_full else None)
     yield driver(machine["driver"])
     yield _check("loaders", ", ".join(adapters) or "none is installed that loadeval knows")
 
 
-def _check(name: str, says: str, do: str = "") -> Check:
-    return Check(name, "change" if do else "ok", says, do or None)
+def _check(name: str, says: str, do: str | None = None) -> Check:
+    return Check(name, "change" if do else "ok", says, do)
 
 
 def cpus(machine: Mapping[str, Any], usable: int, cores: float, run: Run | None) -> Iterator[Check]:
     """CPUs, and who is to share them: the threads of torch, and the loader's workers."""
     there, quota, threads = machine["cpus"] or 1, machine["quota_cores"], machine["omp_num_threads"]
-    says, do = f"{usable} of {there} usable", ""
+    says, do = f"{usable} of {there} usable", None
     if cores <= 1 < there:  # what a batch system gives unasked; a quota is not wrong by itself
         says = f"only {cores:g} of {there} usable"
         do = "ask for more: --cpus-per-task in Slurm, --cpus in Docker, the CPU limit of the pod"
@@ -95,7 +95,7 @@ def cpus(machine: Mapping[str, Any], usable: int, cores: float, run: Run | None)
     most = threads if is_told else usable
     source = f"OMP_NUM_THREADS={most}" if is_told else "one per CPU"
     says = f"torch uses up to {counted(most, 'thread')} in the training process ({source})"
-    do = ""
+    do = None
     if most > cores:
         says += f", but only {cores:g} can run at a time"
         do = f"set OMP_NUM_THREADS={_whole(cores)}"
@@ -141,14 +141,14 @@ def shared(machine: Mapping[str, Any], cores: float, run: Run | None) -> Iterato
     elif needed <= free_bytes:
         yield _check("shared memory", f"{size(free_bytes)} free; {need}")
     else:
-        larger = (
+        do = (
             "make it larger (--shm-size in Docker, an emptyDir of medium Memory in "
             "Kubernetes), or use fewer workers, less prefetch or smaller batches"
         )
-        yield _check("shared memory", f"{size(free_bytes)} free, but {need}", larger)
+        yield _check("shared memory", f"{size(free_bytes)} free, but {need}", do)
 
     limit, files = machine["open_files"], OTHER_FILES + batches * math.ceil(tensors)
-    says, do = "no limit" if limit == WITHOUT_LIMIT else f"{limit:,} at most", ""
+    says, do = "no limit" if limit == WITHOUT_LIMIT else f"{limit:,} at most", None
     if files > limit:
         says += f", but {them} of {math.ceil(tensors)} tensors may need {files:,}, "
         says += "one for each tensor"

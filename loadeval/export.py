@@ -35,8 +35,8 @@ PROCESS = 1
 def export_run(run: Run, form: str, path: Path) -> list[Path]:
     """Write `run` to `path`: a timeline of form "chrome", or the first of some tables, "csv".
 
-    Returns the files that were written. Raises OSError if one exists or cannot be written, and
-    UsageError if a timeline needs times that the run does not have.
+    Returns the files that were written. Raises UsageError if one exists, if they cannot be written,
+    or if a timeline needs times that the run does not have.
     """
     if form == "chrome" and len(run.steps) and (run.steps.request_ns == UNKNOWN).all():
         raise UsageError(
@@ -54,12 +54,18 @@ def export_run(run: Run, form: str, path: Path) -> list[Path]:
         if len(run.stages):
             stages = path.parent / f"{path.stem}-stages{path.suffix}"
             tables[stages] = _rows(run.stages, STAGES)
-    for each, rows in tables.items():
-        with each.open("x", encoding="utf-8", newline="") as file:
-            if form == "csv":
-                csv.writer(file, lineterminator="\n").writerows(rows)
-            else:
-                file.writelines(_timeline(run))
+    try:
+        for each, rows in tables.items():
+            with each.open("x", encoding="utf-8", newline="") as file:
+                if form == "csv":
+                    csv.writer(file, lineterminator="\n").writerows(rows)
+                else:
+                    file.writelines(_timeline(run))
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {each}: {error.strerror or error}; give another path with --output, in "
+            "a folder that exists and has room"
+        ) from error
     return list(tables)
 
 

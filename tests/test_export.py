@@ -191,19 +191,15 @@ def test_what_is_written(form: str, written: list[str], log: Path, tmp_path: Pat
     assert before.keys() == {"run.jsonl", *written}
     code, out, err = run(log, "--format", form)
     assert (code, out) == (1, "")
-    assert err.startswith(
-        f"Error: cannot read or write {tmp_path / written[0]}: File exists; give another"
-    )
+    assert err.startswith(f"Error: cannot write {tmp_path / written[0]}: File exists; give another")
     assert files_in(tmp_path) == before
 
 
 def test_a_place_that_cannot_be_written(log: Path, tmp_path: Path) -> None:
     code, out, err = run(log, "-f", "csv", "-o", tmp_path / "none" / "it")
     assert (code, out) == (1, "")
-    assert err.startswith(f"Error: cannot read or write {tmp_path / 'none' / 'it'}: No such file")
-    assert run(log, "-f", "csv", "-o", ".")[2].startswith(
-        "Error: cannot read or write .: File exists"
-    )
+    assert err.startswith(f"Error: cannot write {tmp_path / 'none' / 'it'}: No such file")
+    assert run(log, "-f", "csv", "-o", ".")[2].startswith("Error: cannot write .: File exists")
     assert files_in(tmp_path).keys() == {"run.jsonl"}
 
 

@@ -60,15 +60,10 @@ class Commands(typer.core.TyperGroup):
         except LoadevalError as error:
             typer.echo(f"Error: {printable(error)}", err=True)
             raise typer.Exit(FAILED) from None
-        except OSError as error:
-            path, why = error.filename, error.strerror
-            if path is not None:
-                do = "give another path, in a folder that exists and has room"
-                say(printable(f"Error: cannot read or write {path}: {why}; {do}"))
-            elif error.errno == errno.ENOSPC:  # what is printed into a file fills a disk
-                say(f"Error: {why}")
-            else:
+        except OSError as error:  # what is printed into a file fills a disk
+            if error.errno != errno.ENOSPC:
                 raise
+            say(f"Error: {error.strerror}")
             raise typer.Exit(FAILED) from None
         except KeyboardInterrupt:
             say("Interrupted.")

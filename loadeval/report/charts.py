@@ -137,7 +137,7 @@ def save(
 ) -> None:
     """Write a figure of `charts` under a headline: a PNG, an SVG or a PDF by the path's extension.
 
-    Raises UsageError where it has another extension.
+    Raises UsageError where it has another extension, or cannot be written.
     """
     check_extension(path)
     kind = path.suffix.lower()[1:]
@@ -158,7 +158,13 @@ def save(
         content = _written(figure, WIDE + 40, sum(heights) + around, kind, PAPER)
     if kind == "svg":
         content = ET.tostring(_tidied(content), encoding="utf-8", xml_declaration=True)
-    path.write_bytes(content)
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write the figure {path}: {error.strerror or error}; expected a path in a "
+            "folder that exists and can be written"
+        ) from error
 
 
 def inline_svg(chart: Chart | Bars, name: str) -> str:

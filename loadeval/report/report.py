@@ -143,8 +143,7 @@ class Report:
     def plot(self, output: str | Path = "comparison.png") -> Path:
         """Draw it, and return the path of the figure: a PNG, SVG or PDF by its extension.
 
-        Raises UsageError where it has another extension, or matplotlib is not installed; OSError
-        where it cannot be written.
+        Raises UsageError where it cannot be written, or matplotlib is not installed.
         """
         from loadeval.report.charts import save  # noqa: PLC0415 - imports matplotlib
 
@@ -166,18 +165,24 @@ class Report:
     def write_page(self, path: Path) -> None:
         """Write a page of it.
 
-        Raises UsageError where `path` is there already and no page of ours, and where jinja2 is
-        not installed; OSError where it cannot be written.
+        Raises UsageError where `path` is there already and no page of ours, where it cannot be
+        written, and where jinja2 is not installed.
         """
         from loadeval.report.html import page  # noqa: PLC0415 - imports matplotlib and jinja2
 
-        if path.exists() and GENERATOR not in path.read_bytes()[:BEGINNING]:
+        try:
+            if path.exists() and GENERATOR not in path.read_bytes()[:BEGINNING]:
+                raise UsageError(
+                    f"{path} already exists and is no page that loadeval report wrote, so it is "
+                    "not replaced; give another path with --output"
+                )
+            text = page(self.sections(), ", ".join(each.name for each in self.paths))
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
             raise UsageError(
-                f"{path} already exists and is no page that loadeval report wrote, so it is not "
-                "replaced; give another path with --output"
-            )
-        text = page(self.sections(), ", ".join(each.name for each in self.paths))
-        path.write_text(text, encoding="utf-8")
+                f"cannot write the page {path}: {error.strerror or error}; expected a path in a "
+                "folder that exists and can be written"
+            ) from error
 
 
 def report_of(paths: Sequence[Path], between: Window | None = None) -> Report:
@@ -303,8 +308,8 @@ def plot_comparison(
 
     Raises:
         RunLogError: a run cannot be read.
-        UsageError: the runs cannot be compared, or `output` has another extension.
-        OSError: `output` cannot be written.
+        UsageError: the runs cannot be compared, or `output` has another extension or cannot be
+            written.
     """
     runs = [read_run(Path(log)) for log in (real_log, ideal_log) if log is not None]
     return Report(result_of(*runs)).plot(output)

@@ -249,8 +249,7 @@ def plot_worker_curve(model: Model, output: str | os.PathLike[str] = "whatif.png
             extension.
 
     Raises:
-        UsageError: `output` has another extension.
-        OSError: it cannot be written.
+        UsageError: `output` has another extension or cannot be written.
     """
     from loadeval.report import charts  # noqa: PLC0415 - matplotlib takes a second to import
 

@@ -38,5 +38,5 @@ def test_an_earlier_page_is_replaced(logs: Logs) -> None:
 def test_a_page_that_cannot_be_written_exits_with_1(logs: Logs, tmp_path: Path) -> None:
     code, out, err = run(logs[0], "-o", tmp_path / "none" / "page.html")
     assert (code, out) == (1, "")
-    assert "cannot read or write" in err
+    assert "cannot write the page" in err
     assert err.count("\n") == 1
