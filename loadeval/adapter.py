@@ -211,8 +211,14 @@ class IterableAdapter:
         return {}
 
     def change(self, loader: Any, settings: Mapping[str, Any]) -> None:
-        """Change `loader` itself: `settings` are some of those that `tunable` has."""
-        raise NotImplementedError
+        """Change `loader` itself: `settings` are some of those that `tunable` has.
+
+        Raises UsageError where they are what they are.
+        """
+        raise UsageError(
+            f"this {type(loader).__name__} can get other settings only where it is made; "
+            f"change {', '.join(settings)} there"
+        )
 
     def reconfigure(
         self, loader: Any, settings: Mapping[str, Any], *, allow_changes: bool = False
@@ -224,17 +230,12 @@ class IterableAdapter:
         """
         names = self.tunable(loader)
         others = ", ".join(name for name in settings if name not in names)
-        if others and not names:
-            raise UsageError(
-                f"this {type(loader).__name__} can get other settings only where it is made; "
-                f"change {others} there"
-            )
-        if others:
+        if others and names:
             raise UsageError(
                 f"this {type(loader).__name__} has no {others} that can be changed; expected "
                 f"{', '.join(names)}"
             )
-        for name, value in settings.items():
+        for name, value in settings.items() if names else ():
             change = self._change_of_batches(loader, name, value)
             if change is not None and not allow_changes:
                 raise UsageError(other_batches(change))

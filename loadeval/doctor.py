@@ -141,11 +141,11 @@ def shared(machine: Mapping[str, Any], cores: float, run: Run | None) -> Iterato
     elif needed <= free_bytes:
         yield _check("shared memory", f"{size(free_bytes)} free; {need}")
     else:
-        do = (
+        larger = (
             "make it larger (--shm-size in Docker, an emptyDir of medium Memory in "
             "Kubernetes), or use fewer workers, less prefetch or smaller batches"
         )
-        yield _check("shared memory", f"{size(free_bytes)} free, but {need}", do)
+        yield _check("shared memory", f"{size(free_bytes)} free, but {need}", larger)
 
     limit, files = machine["open_files"], OTHER_FILES + batches * math.ceil(tensors)
     says, do = "no limit" if limit == WITHOUT_LIMIT else f"{limit:,} at most", None

@@ -396,7 +396,7 @@ class LoaderEvaluator(Measured):
             then. The loader itself serves the rest, unmeasured and without overhead.
         seed: seeds the random order of blocks.
         probes: the system metrics to record: "gpu", "host", or objects with the methods of
-            `loadeval.core.threads.Probe`; () records none. With `stages`
+            `loadeval.probes.Probe`; () records none. With `stages`
             also the threads of this process.
         probe_interval_s: seconds between two readings of the system metrics.
         annotate: "nvtx" or "torch" marks waits and steps as named ranges, such as

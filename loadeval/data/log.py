@@ -72,6 +72,10 @@ class RunLog:
         try:
             self._open(os.O_TRUNC if overwrite else os.O_EXCL)
             self.append(lines.encode(header))
+        except FileExistsError:
+            raise RunLogError(
+                f"{self.path} exists already; give another log_file, or overwrite=True"
+            ) from None
         except OSError as error:
             self.close()
             raise RunLogError(

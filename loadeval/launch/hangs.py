@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import shutil
 import socket
 import time
 from collections import Counter, defaultdict
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
+from rich.console import Console
 
 from loadeval.attach.hang import Hang, hang_of, hang_of_job, headline, rows, stacks_text
 from loadeval.attach.marks import declared_marks
@@ -108,7 +108,7 @@ class HangWatch:
         try:
             found = self.look()
             if found is not None:
-                for line in lines([found.section()], shutil.get_terminal_size().columns):
+                for line in lines([found.section()], Console(stderr=True).width):
                     say(line.plain)
         except Exception as error:  # what looks after a program may not end it
             logging.getLogger("loadeval").debug("hangs are not looked for", exc_info=error)

@@ -30,7 +30,7 @@ VALIDATION = "validation."
 KNOWN = (
     *("num_workers", "num_threads", "batch_size", "prefetch_factor", "persistent_workers"),
     *("pin_memory", "in_order", "drop_last", "multiprocessing_context", "timeout"),
-    *("prefetch_queue_depth", "buffer_size"),
+    "buffer_size",
 )
 """What the loaders take whose adapters come with loadeval."""
 AS_JSON = {"True": "true", "False": "false", "None": "null"}

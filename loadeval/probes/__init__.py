@@ -56,10 +56,10 @@ def probes_named(chosen: Iterable[Any], *, threads: bool = False) -> list[Any]:
     for each in chosen:
         if isinstance(each, str) and each in PROBES:
             probes.append(resolve_name(PROBES[each])())
-        elif not isinstance(each, Probe):
+        elif not isinstance(each, Probe) or not hasattr(each, "name"):
             raise UsageError(
-                f"probes holds {each!r}; expected 'gpu', 'host' or a loadeval.probes.Probe; pass "
-                "probes=() for none"
+                f"probes holds {each!r}; expected 'gpu', 'host' or a loadeval.probes.Probe with a "
+                "name; pass probes=() for none"
             )
         else:
             probes.append(each)

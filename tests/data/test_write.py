@@ -35,9 +35,9 @@ def test_lines_are_on_the_disk_at_once(path: Path) -> None:
 
 def test_a_file_is_overwritten_only_when_asked(path: Path) -> None:
     path.write_text("a measurement, and a long one at that" * 100)
-    with pytest.raises(RunLogError, match=r"run.jsonl: File exists; expected"):
+    with pytest.raises(RunLogError, match=r"run.jsonl exists already; give another"):
         RunLog(path, make_header())
-    with pytest.raises(RunLogError, match="File exists; expected"):
+    with pytest.raises(RunLogError, match="exists already; give another"):
         RunLog(path.parent, make_header())
     assert path.read_text().startswith("a measurement")
     first = RunLog(path, make_header(), overwrite=True)
