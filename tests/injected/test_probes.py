@@ -97,7 +97,7 @@ def test_a_probe_that_hangs_at_the_edge_of_a_block(
     evaluator = LoaderEvaluator(
         range(2000), "alternate", log_file=path, probes=[probe], probe_interval_s=1000
     )
-    evaluator._measurement.recorder._metrics.tick()
+    evaluator._measurement.recorder.metrics.tick()
     assert sorted(evaluator) == list(range(2000))
     assert probe.reads == 2
     names = [thread.name for thread in threading.enumerate()]
@@ -116,7 +116,7 @@ def test_a_probe_that_lies_is_not_read_again(tmp_path: Path) -> None:
     path, probe = tmp_path / "run.jsonl", Probe("read 2", lambda: lie)
     evaluator = LoaderEvaluator(range(3), log_file=path, probes=[probe], probe_interval_s=1000)
     for _ in evaluator:
-        evaluator._measurement.recorder._metrics.tick()
+        evaluator._measurement.recorder.metrics.tick()
     evaluator.close()
     assert probe.reads == 2
     assert missing(path).startswith("OverflowError")
@@ -127,7 +127,7 @@ def test_a_number_that_no_log_holds_is_not_known(tmp_path: Path, value: float) -
     path, probe = tmp_path / "run.jsonl", Probe("read", lambda: {"it": {"level_bytes": value}})
     with LoaderEvaluator(range(3), log_file=path, probes=[probe], probe_interval_s=1000) as loader:
         for _ in loader:
-            loader._measurement.recorder._metrics.tick()
+            loader._measurement.recorder.metrics.tick()
     run = read_run(path)
     assert run.notes == ()
     assert np.isnan(run.readings["probe", "it"]["level_bytes"]).tolist() == [True] * 3
@@ -145,7 +145,7 @@ def test_whatever_a_probe_raises_ends_it_alone(
     probes = [Probe(where, fails, "bad"), other]
     evaluator = LoaderEvaluator(range(3), log_file=path, probes=probes, probe_interval_s=1000)
     for _ in evaluator:
-        evaluator._measurement.recorder._metrics.tick()
+        evaluator._measurement.recorder.metrics.tick()
     evaluator.close()
     assert other.reads == 3
     assert read_run(path).closed
