@@ -213,12 +213,9 @@ class IterableAdapter:
     def change(self, loader: Any, settings: Mapping[str, Any]) -> None:
         """Change `loader` itself: `settings` are some of those that `tunable` has.
 
-        Raises UsageError where they are what they are.
+        Raises UsageError if they can be set only where it is made.
         """
-        raise UsageError(
-            f"this {type(loader).__name__} can get other settings only where it is made; "
-            f"change {', '.join(settings)} there"
-        )
+        raise only_where_made(loader, settings)
 
     def reconfigure(
         self, loader: Any, settings: Mapping[str, Any], *, allow_changes: bool = False
@@ -230,12 +227,14 @@ class IterableAdapter:
         """
         names = self.tunable(loader)
         others = ", ".join(name for name in settings if name not in names)
-        if others and names:
+        if others and not names:
+            raise only_where_made(loader, settings)
+        if others:
             raise UsageError(
                 f"this {type(loader).__name__} has no {others} that can be changed; expected "
                 f"{', '.join(names)}"
             )
-        for name, value in settings.items() if names else ():
+        for name, value in settings.items():
             change = self._change_of_batches(loader, name, value)
             if change is not None and not allow_changes:
                 raise UsageError(other_batches(change))
@@ -248,6 +247,14 @@ class IterableAdapter:
 
 Adapter = IterableAdapter
 """The type of every adapter, for functions that take one."""
+
+
+def only_where_made(loader: Any, settings: Mapping[str, Any]) -> UsageError:
+    """The error of settings that a loader has from its beginning on."""
+    return UsageError(
+        f"this {type(loader).__name__} can get other settings only where it is made; "
+        f"change {', '.join(settings)} there"
+    )
 
 
 def overrides_of(loader: Any) -> Mapping[str, Any] | None:
