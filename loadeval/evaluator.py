@@ -395,9 +395,9 @@ class LoaderEvaluator(Measured):
         batches: measure no more after this many batches; in `alternate` mode, start no new pair
             then. The loader itself serves the rest, unmeasured and without overhead.
         seed: seeds the random order of blocks.
-        probes: the system metrics to record: "gpu", "host", or objects with the methods of
-            `loadeval.probes.Probe`; () records none. With `stages`
-            also the threads of this process.
+        probes: the system metrics to record: "gpu", "host", or objects of a subclass of
+            `loadeval.probes.Probe`; () records none. With `stages` also the threads of this
+            process.
         probe_interval_s: seconds between two readings of the system metrics.
         annotate: "nvtx" or "torch" marks waits and steps as named ranges, such as
             `loadeval.wait real`, for Nsight Systems or torch's profiler (docs/export.md).

@@ -112,7 +112,7 @@ def _shorter_steps(ns: float) -> Change:
 def hidden_waits(c: Context) -> Finding | None:
     """Training waits, and its GPU has work meanwhile.
 
-    Shown by a GPU that was idle for under half of the waiting.
+    Shown by a CUDA stream of training that had no work for under half of the waiting.
     Excluded by waiting for under 1% of the time.
     """
     steps = c.batches.take(c.batches.gpu_idle_ns != UNKNOWN)
@@ -123,8 +123,8 @@ def hidden_waits(c: Context) -> Finding | None:
     if not matters or idle_ns >= MOSTLY * wait_ns:
         return None
     return Finding(
-        f"Training waits {duration(wait_ns)} for a batch, but the GPU is idle for only "
-        f"{duration(idle_ns)} of it: it has work from the step before.",
+        f"Training waits {duration(wait_ns)} for a batch, but its CUDA stream has no work for only "
+        f"{duration(idle_ns)} of it: the GPU still computes the step before.",
         [Do("leave the loader as it is", "these waits cost nothing")],
     )
 

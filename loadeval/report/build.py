@@ -458,8 +458,8 @@ def _waits_chart(r: Result) -> Chart:
     # An ideal block's first wait, in which its batches are loaded, is not one of ideal loading.
     shown = (steps.arm != ARMS.index("ideal")) | steady(r.run, "ideal")
     readings = {key: read for key, read in r.run.readings.items() if key[0] != THREADS}
-    marked = counted(len(r.outliers), "outlier")
-    says = f"The wait for each of {counted(int(shown.sum()), 'batch', 'batches')}, {marked} marked"
+    marked = f", {counted(len(r.outliers), 'outlier')} marked" if len(r.outliers) else ""
+    says = f"The wait for each of {counted(int(shown.sum()), 'batch', 'batches')}{marked}"
     tables = {"batches": steps.replace(outlier=is_outlier).take(shown)}
     return Chart("waits", "Waits", says, tables, "duration", readings)
 
