@@ -21,6 +21,9 @@ BEGIN, END = "<!-- The rules: python -m bench.findings_page -->\n", "<!-- End of
 REDACTED = re.compile(r"(path|data)-[0-9a-f]{8,}")
 """How a path of the user's is named in a log without them."""
 
+STAND_IN = " (stand-in for a CUDA device)"
+"""Behind the name of each GPU of the recorded runs, none of which had a real one."""
+
 
 def examples() -> dict[str, Finding]:
     """A finding of each rule: of the recorded run with its name, or else of the first run."""
@@ -62,7 +65,8 @@ def _rule(ask: Ask, example: Finding | None) -> str:
     lines = [f"#### {RULES[ask].name}\n", f"{_one_line(what)}\n"]
     lines += ["- " + re.sub("^(Shown|Excluded) by", r"**\1 by**", _one_line(each)) for each in why]
     if example is not None:
-        lines.append(f"- **Says**, for example: {_plain(example.says)}")
+        of_what = " of a simulated GPU" * ask.__module__.endswith(".gpu")
+        lines.append(f"- **Says**, for example{of_what}: {_plain(example.says)}")
         advice = [f"{do.says}{f' ({do.because})' * bool(do.because)}" for do in example.do]
         lines += [f"- **To do**: {_plain('; '.join(advice))}."] if advice else []
     return "\n".join([*lines, f"- **Source**: {RULES[ask].source}.", ""])
@@ -74,7 +78,7 @@ def _one_line(text: str) -> str:
 
 def _plain(text: str) -> str:
     """The text with a name for files that have none, and nothing that Markdown would make more."""
-    text = REDACTED.sub("data.py", text).replace("<", "&lt;")
+    text = REDACTED.sub("data.py", text).replace("<", "&lt;").replace(STAND_IN, "")
     return re.sub(r"(?<![`\w])(_+\w+)", r"\\\1", text)
 
 

@@ -177,14 +177,14 @@ def network(
 
 @row(
     "mobilenetv3_small_100 of timm, batches of 32, 4 workers, mixed precision, pinned",
-    "starved: the speed-up is that of two plain loops; 1 / (1 - wait) and replay beside it",
+    "waits for data: the speed-up is that of two plain loops; 1 / (1 - wait) and replay beside it",
     60,
 )
 def small_network(folder: Path) -> Iterator[Result]:
     return network("timm", "mobilenetv3_small_100", folder, 100, 32, 4, is_starved=True)
 
 
-@row("torchvision's vit_l_16, batches of 16, 4 workers", "not starved: interval under 1.10x", 60)
+@row("torchvision's vit_l_16, batches of 16, 4 workers", "keeps up: interval under 1.10x", 60)
 def large_network(folder: Path) -> Iterator[Result]:
     return network("torchvision", "vit_l_16", folder, 80, 16, 4, is_starved=False)
 

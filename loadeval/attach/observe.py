@@ -332,7 +332,10 @@ def _waits(seen: Attached) -> str:
     if seen.at_most is None:
         return f"{waits}."
     is_enough = " Loading is not what limits it." if seen.wait_share.value < MATTERS else ""
-    return f"{waits}: without it, at most {seen.at_most:times} as fast.{is_enough}"
+    return (
+        f"{waits}. Without these waits it would be {seen.at_most:times} as fast, or less if a GPU "
+        f"had work meanwhile.{is_enough}"
+    )
 
 
 def _findings(seen: Attached, *, can_have_workers: bool) -> Iterator[Finding]:

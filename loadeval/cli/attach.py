@@ -19,6 +19,7 @@ from loadeval.probes.looks import look_at, observe
 from loadeval.report.as_json import as_json
 from loadeval.report.text import show
 
+EPILOG = "Exit codes: 0 done; 1 no such process, no training or no stacks; 2 wrong usage."
 PID = "Any process of the training: itself, one of its workers, or what launched it."
 
 

@@ -26,7 +26,7 @@ PIXELS_DIFFER = 2
 
 FOLDER = "A folder of JPEGs, with a subfolder for each class."
 TRANSFORM = "How long the shorter side becomes, and the side of the square taken from the middle."
-STEP = "What a training step takes for a batch, such as 20ms: it computes for so long on one CPU."
+STEP = "How long a training step takes for a batch, such as 20ms: that much work on one CPU."
 ONLY = "Measure this recipe; may be given several times. Without it all that are installed."
 CODE = "Print the file of the fastest on stdout, and all else on stderr."
 
@@ -48,8 +48,8 @@ def backends(  # noqa: C901, PLR0913 - an option for each setting, and one way t
 ) -> None:
     """Measure which library loads a folder of JPEGs fastest.
 
-    Runs recipes for Pillow, OpenCV, simplejpeg, DALI and SPDL in turns, each as it is, alone, and
-    as if it were free, and compares their pixels.
+    Alternates recipes for Pillow, OpenCV, simplejpeg, DALI and SPDL, each under the step, alone,
+    and with batches in memory, and compares their pixels.
     """
     time = re.fullmatch(r"(\d+(?:\.\d+)?)(m?)s", step)
     if time is None or not float(time[1]):

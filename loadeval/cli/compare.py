@@ -15,6 +15,7 @@ from loadeval.report import text
 from loadeval.report.report import Report, report_of
 from loadeval.words import printable
 
+EPILOG = f"{console.EXIT_CODES} With a limit: 3 loss above it (whole 95% CI); 4 undecided."
 RUNS = (
     "Logs or metrics files; or a folder, of a `loadeval run` or of a job's ranks. One run; a log "
     "and a replay; two runs of one program, before and after a change; or several backends."
@@ -39,7 +40,7 @@ def compare(
         float | None, typer.Option(metavar="PERCENT", min=0, max=100, help=FAIL_SLOWER)
     ] = None,
 ) -> None:
-    """Tell what runs say: on one screen, or all with --full.
+    """Show what runs measured: on one screen, or everything with --full.
 
     Of a run of mode log: how long training waited, and for what. Of two runs of one program:
     whether the second is slower, and what changed. Of several backends: which is fastest.

@@ -26,12 +26,9 @@ INTERRUPTED = 130
 SCREEN_LINES = 24
 LOOK_SHARE = 20
 """Between two looks at a run that goes on there is so many times as long as one takes."""
-FIGURE = "Draw it too, as PNG, SVG or PDF by the extension."
+FIGURE = "Also draw a figure: PNG, SVG or PDF, by the extension."
 COMMAND = "What to run, as you would without loadeval. Write -- before it."
-EXIT_CODES = (
-    "Exit codes: 0 done; 1 a file could not be read or written, or the runs cannot be compared; "
-    "2 wrong usage. With a limit: 3 loss above it (whole 95% CI); 4 undecided."
-)
+EXIT_CODES = "Exit codes: 0 done; 1 failed; 2 wrong usage."
 
 
 def _can_run(command: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`loadeval demo`: train on real images, with real and ideal loading in turn."""
+"""`loadeval demo`: train on real images, and alternate real and ideal loading."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ def demo(
         Path, typer.Option("--output", "-o", help="The folder for images and run logs.")
     ] = Path("loadeval-demo"),
 ) -> None:
-    """Train on JPEGs, with real and ideal loading in turn.
+    """Train on JPEGs, and alternate real and ideal loading.
 
-    Takes under a minute on two CPU cores. Needs torch, Pillow and matplotlib: pip install
-    "loadeval[demo]".
+    Takes under a minute on two CPU cores. Needs torch, Pillow and matplotlib.
     """
     if device not in {"cpu", "cuda"}:
         raise typer.BadParameter(f"--device is {device!r}; expected cpu or cuda")
@@ -55,8 +54,7 @@ def demo(
     _train(now, device, **{first.setting: first.proposed})
     measured = before_after(read_run(before), read_run(now)).judged
     typer.echo(
-        f"{first.says}: {Times(first.speedup)} was promised, "
-        f"{Times(measured)} is measured.\n"
+        f"{first.says}: predicted {Times(first.speedup)}, measured {Times(measured)}.\n"
         f"More: loadeval compare {printable(before)} {printable(now)}"
     )
 
@@ -68,7 +66,7 @@ def _train(log: Path, device: str, **settings: Any) -> None:
     except ModuleNotFoundError as error:
         raise LoadevalError(
             f"the demo needs torch, Pillow and matplotlib, and {error.name} is not installed; "
-            'install them with: pip install "loadeval[demo]"'
+            "install them with: pip install torch pillow matplotlib"
         ) from error
     say("loadeval: training, which takes under a minute")
     run_demo(log, device=device, **settings)

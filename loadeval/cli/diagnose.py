@@ -26,7 +26,7 @@ EPILOG = (
     "Exit code: the command's own; 0 where loadeval ended it, 1 where nothing was measured, 126 or "
     "127 where it could not be started."
 )
-BATCHES = "Measure N batches, however sure that is."
+BATCHES = "Measure N batches and stop, even if the result is not precise yet."
 GO_ON = "Let the program run on, unmeasured, once enough was measured."
 PAIRS = 8
 HALF_WIDTH = 0.05
@@ -41,14 +41,17 @@ def diagnose(
     batches: Annotated[int | None, typer.Option(metavar="N", min=1, help=BATCHES)] = None,
     go_on: Annotated[bool, typer.Option("--go-on", help=GO_ON)] = False,
     settings: run.Set = None,
+    allow_changes: run.AllowChanges = False,
     output: run.Output = None,
 ) -> None:
     """Measure a program for a short while, and say what to change.
 
-    Real and ideal loading take turns until the time lost is known within five points, or for two
-    minutes. Then the program is ended, as Ctrl-C does. All that loadeval says is on stderr.
+    Alternates real and ideal loading until eight pairs are measured and the time lost is known
+    within five points, or until two minutes after the first batch. Then the program is ended, as
+    Ctrl-C does. loadeval prints on stderr only.
     """
-    of_run = RunSettings({"mode": "alternate", "batches": batches}, settings_in(settings or ()))
+    options = {"mode": "alternate", "batches": batches}
+    of_run = RunSettings(options, settings_in(settings or ()), allow_changes)
     folder = run.folder_for(command, of_run, output)
     is_enough = ServedBatches(folder, batches) if batches else Enough(folder)
 

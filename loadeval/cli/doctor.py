@@ -16,6 +16,7 @@ from loadeval.report.as_json import as_json
 from loadeval.report.blocks import Section, Table
 from loadeval.report.text import show
 
+EPILOG = "Exit codes: 0 nothing to change; 1 something to change, or failed; 2 wrong usage."
 RUN = "A run whose loader is to fit this machine: its workers and its batches."
 
 
@@ -26,7 +27,7 @@ def doctor(
     """Check whether this machine is set up well for loading data.
 
     CPUs, threads, shared memory, open files, disk, the NVIDIA driver, and which loaders are
-    installed. Exits with 1 when something is to be changed.
+    installed.
     """
     loaded = None if run is None else read_run(console.log_at(run))
     machine = read_machine()

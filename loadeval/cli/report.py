@@ -21,9 +21,9 @@ def report(
         Path | None, typer.Option("--output", "-o", metavar="PAGE", help=OUTPUT)
     ] = None,
 ) -> None:
-    """Write a page with all that runs say, and its charts.
+    """Write an HTML page with everything the runs measured, and charts.
 
-    One HTML file that opens in a browser, without a network. It holds the names of the files, and
+    One file that opens in a browser, without a network. It holds the names of the files, and
     what the runs recorded about their machine. An earlier page is replaced, anything else is not.
     """
     run = runs[0]

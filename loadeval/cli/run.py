@@ -46,24 +46,30 @@ EPILOG = (
     "Exit code: the command's own, also where a signal ended it; 0 where loadeval ended it, 5 "
     "where --abort-on-hang did. 126 and 127: it could not be started."
 )
-MODE = "log: what was waited. alternate: real and ideal loading in turn, for the gain."
+MODE = "log: record waits. alternate: alternate real and ideal loading, to measure the speed-up."
 BATCHES = "Measure no more of a loader after N batches; the program goes on."
 STOP_AFTER = "End the program, as Ctrl-C does, after N batches of the training loader."
-SET = "Another setting of the training loader, as num_workers=4; of others validation.num_workers."
-ALLOW_CHANGES = "Let --set change what is trained on: batch_size, drop_last, the order of samples."
+SET = (
+    "Change a setting of the training loader, such as num_workers=4; validation.num_workers=4 "
+    "changes the other loaders."
+)
+ALLOW_CHANGES = (
+    "Let settings change what is trained on: batch_size, drop_last, the order of samples."
+)
 OUTPUT = "The folder of the logs, new or empty; by default one in loadeval-runs."
-TRACK = "Pass throughput and waits on to this tracker while the program trains."
+TRACK = "Send throughput and waits to this tracker while the program trains."
 REDACT = (
     "Put placeholders in place of paths, host and user names, names of runs and texts of "
     "exceptions."
 )
 ANNOTATE = "Make waits and steps NVTX ranges, for Nsight Systems: nsys profile loadeval run ..."
 HANG_AFTER = (
-    "Look for a hang once no batch has come for so long; 0 is never. By default 10 times the "
+    "Look for a hang after SECONDS without a batch; 0 turns this off. By default 10 times the "
     "longest wait so far, and at least 30 s."
 )
 ABORT = "End the program where it hangs, with exit code 5."
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)]
+AllowChanges = Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)]
 MOST_TRAININGS = 4
 ABORTED = 5
@@ -77,7 +83,7 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
     batches: Annotated[int | None, typer.Option(metavar="N", help=BATCHES)] = None,
     stop_after: Annotated[int | None, typer.Option(metavar="N", min=1, help=STOP_AFTER)] = None,
     settings: Set = None,
-    allow_changes: Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)] = False,
+    allow_changes: AllowChanges = False,
     output: Output = None,
     track: Annotated[
         str | None, typer.Option(metavar="mlflow|wandb|tensorboard", help=TRACK)
@@ -92,8 +98,8 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
     """Run a program, and record how long it waits for data.
 
     The loader that is iterated with gradients on is the training loader; validation and other
-    loaders get logs of their own. Works with python, torchrun, accelerate launch and scripts. All
-    that loadeval says is on stderr. What faster loading would give: loadeval diagnose.
+    loaders get logs of their own. Works with python, torchrun, accelerate launch and scripts.
+    loadeval prints on stderr only. What faster loading would give: loadeval diagnose.
     """
     if mode not in {"log", "alternate"}:
         raise typer.BadParameter(f"--mode is {mode!r}; expected log or alternate")

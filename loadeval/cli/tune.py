@@ -15,9 +15,6 @@ from loadeval.report.text import show
 from loadeval.tuning import tune_command
 
 SPACE = "Values to choose from, the cheapest first: num_workers=2,4,8. Can be given several times."
-ALLOW_CHANGES = (
-    "Let --set and --space change what is trained on: batch_size, drop_last, the order of samples."
-)
 STOP_AFTER = "End each run after N batches; by default after some 5 s of training."
 
 
@@ -25,7 +22,7 @@ def tune(
     command: Command,
     fixed: run.Set = None,
     space: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE,...", help=SPACE)] = None,
-    allow_changes: Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)] = False,
+    allow_changes: run.AllowChanges = False,
     stop_after: Annotated[int | None, typer.Option(metavar="N", min=1, help=STOP_AFTER)] = None,
     output: run.Output = None,
     json: AsJson = False,
@@ -33,8 +30,8 @@ def tune(
     """Find the settings with which an unedited program is fastest.
 
     Runs the command for a short while with each setting: once to see what happens inside the
-    loader, and then the settings that are predicted to be fastest, four at most, in turns with the
-    present ones. Ctrl-C ends it with what is known until then.
+    loader, and then the settings that are predicted to be fastest, four at most, alternating with
+    the present ones. Ctrl-C ends it with what is known until then.
     """
     settings = RunSettings(settings=settings_in(fixed or ()), allow_changes=allow_changes)
     values: dict[str, list[Any]] = {}

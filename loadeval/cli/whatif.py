@@ -20,8 +20,9 @@ from loadeval.words import printable
 
 RUN = "A run of mode alternate: its log, or the folder of it."
 FASTER = (
-    "Make a transform or function so many times as fast: GaussianBlur=4. Or a part of loading: "
-    "fetch, collate, indices, hand-over, pin; or the training step. May be given several times."
+    "Make a transform or function this many times as fast, such as GaussianBlur=4. Or a part of "
+    "loading: fetch, collate, indices, transfer, pin; or the training step. May be given several "
+    "times."
 )
 CPUS = "CPUs that training and its workers share, without other programs."
 

@@ -89,8 +89,8 @@ def confined(c: Context) -> Finding | None:
 
     Shown by the affinity of workers, which leaves out CPUs; or of one worker, which is slow and
     waits for a CPU.
-    Excluded by as many CPUs as workers, and one for training where it may use no other. It has no
-    cost where it was so from the start, and may be intended.
+    Excluded by a CPU for each worker, plus one for training if it has no other. If the limit was
+    there from the start it may be intended, and has no cost.
     """
     use, workers = c.cpus, c.loader.workers
     if not workers:
@@ -142,9 +142,9 @@ def confined(c: Context) -> Finding | None:
 def oversubscription(c: Context) -> Finding | None:
     """Threads or workers wait for CPUs, or there are more of them than CPUs.
 
-    Shown by workers that could run, but wait for a CPU 15% of their work. Where that was not read,
-    by more workers than CPUs, without a cost.
-    Excluded by workers that are kept from CPUs that there are, and CPUs of which half are idle.
+    Shown by workers that are runnable but wait for a CPU during 15% of their work. If that was not
+    read, by more workers than CPUs, without a cost.
+    Excluded by `confined workers`, and by idle CPUs: half or more.
     """
     workers, usable, computing = c.loader.workers, c.cpus.usable, c.cpus.computing
     if c.found(confined):
@@ -222,8 +222,9 @@ def slow_operator(c: Context) -> Finding | None:
 def python_lock(c: Context) -> Finding | None:
     """Threads that load in the training process hold Python's lock (GIL), or take it often.
 
-    Shown by a wait for the lock of 0.5 ms that is three times as long as with ideal loading; or
-    steps that stop though they have a CPU, for half of what they are slower.
+    Shown by a wait for the lock of at least 0.5 ms that is three times that with ideal loading; or
+    by a training thread that stops although it has a CPU, for at least half of the steps'
+    slow-down.
     Excluded by loading in processes, unless threads beside them compute only while batches are
     loaded, and steps are slower.
     """

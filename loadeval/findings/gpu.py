@@ -25,10 +25,11 @@ NO_DEVICE = "there is no CUDA device"
 def copies(c: Context) -> Finding | None:
     """Copying batches to the GPU takes much of each step, with ideal loading too.
 
-    Shown by a batch's bytes over the bandwidth from memory like its own, pinned or not: 5% of the
-    time or more. Where ideal loading was not measured, what the GPU waits for batches is taken off.
-    Where the bandwidth was not, by a loader that does not pin.
-    Excluded by batches that are on the GPU already, and by PCIe that carries half of them or less.
+    Shown by the time that a batch's bytes take at the measured bandwidth of its kind of memory,
+    pinned or not: 5% of the time or more. If ideal loading was not measured, the GPU's idle time in
+    waits is subtracted. If the bandwidth was not measured, by a loader that does not pin.
+    Excluded by batches that are on the GPU already, and by PCIe traffic of half of their bytes or
+    less.
     """
     steps = c.batches.take(c.batches.gpu_step_ns != UNKNOWN)
     if not len(steps):

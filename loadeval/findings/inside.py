@@ -369,8 +369,8 @@ def _without_copies(c: Context) -> Change:
 def copied_pages(c: Context) -> Finding | None:
     """Forked workers copy the pages of the Python objects that they read.
 
-    Shown by 16 MB or more that each worker copied of what it shared with training, by half of its
-    page faults.
+    Shown by workers that each copied 16 MB or more of the memory that they shared with training, if
+    at least half of their page faults copied a page.
     Excluded by pages that are new rather than copied, as those of arrays made for each sample, and
     workers that are not forked.
     """
@@ -388,9 +388,9 @@ def copied_pages(c: Context) -> Finding | None:
     )
     return Finding(
         f"Each worker has copied {size(copied.copied_bytes)} of the {size(copied.shared_bytes)} "
-        f"that it shared with the training process, {size(copied.copied_bytes * workers)} in all, "
-        f"which takes {share(copied.share)} of the CPU time of loading: reading a Python object "
-        "changes its reference count, and so copies its page in a forked worker.",
+        f"that it shared with the training process, which takes {share(copied.share)} of the CPU "
+        "time of loading: reading a Python object changes its reference count, and so copies its "
+        "page in a forked worker.",
         [Do("hold the dataset in NumPy arrays or tensors", because, change=_without_copies(c))],
     )
 
@@ -425,7 +425,7 @@ def data_format(c: Context) -> Finding | None:
 
 @rule("slow fetch", source=SIMULATED, undo=lambda c: less(c.stages.line))
 def slow_fetch(c: Context) -> Finding | None:
-    """One function of the dataset takes most of loading a batch, besides what it copies.
+    """One function of the dataset takes most of loading a batch, not counting pages that it copies.
 
     Shown by workers that are seen in it in 40% of the samples of the code.
     Excluded by a transform, collating, a data format, tokenising or another process that is named
@@ -478,10 +478,10 @@ def only_served(c: Context) -> Change:
     turn="first",
 )
 def thrown_away(c: Context) -> Finding | None:
-    """Samples are made, and then left out, as by workers that each make all and keep some.
+    """Samples are made and then dropped, as when each worker makes all and keeps its share.
 
-    Shown by a function that returned something of each sample of a batch, and more of the kind that
-    no sample of it has.
+    Shown by a function that made every sample of a batch, and more samples of the same kind that
+    are not in the batch.
     Excluded by a sampler: one sample may then be made of several, as by CutMix.
     """
     (thrown, each_makes_all), line = thrown_of(c), c.stages.line

@@ -58,9 +58,9 @@ FEW_BATCHES = "large files, a shard boundary, a cold cache, retries"
 def stalls(c: Context) -> Finding | None:
     """Most of the waiting is for a few batches.
 
-    Shown by three waits or more of over twice the median iteration, for a tenth of the batches or
-    fewer, which have half of all waiting, where that is 5% of the time. Where the pairs of an
-    alternating run are too few to show that time is lost, they have no cost.
+    Shown by three or more waits of over twice the median iteration, in at most a tenth of the
+    batches, that have half of all waiting and 5% of the time. They have no cost if an alternating
+    run has too few pairs to show a loss.
     Excluded by head-of-line blocking and slow samples, which name what makes them.
     """
     c.needs(PARTS)
@@ -93,9 +93,9 @@ def stalls(c: Context) -> Finding | None:
 
 @rule("outliers", source="twice the median, as in Amazon SageMaker's PT_dataloader_analysis")
 def outliers(c: Context) -> Finding | None:
-    """A few batches take more than twice the median, and nothing else that was found makes them.
+    """A few batches take more than twice the median, and no other finding explains them.
 
-    Shown by at most 5% of the batches, which cost 1% of the time by what they exceed the median.
+    Shown by at most 5% of the batches, whose time beyond the median is 1% of the total.
     Excluded by long waits, where a finding says what training waits for.
     """
     c.needs(PARTS)
@@ -131,13 +131,13 @@ def outliers(c: Context) -> Finding | None:
     of=(),
 )
 def growing_step(c: Context) -> Finding | None:
-    """Steps become longer, along the run or along each epoch, and waits do not: it is no loading.
+    """Steps get longer along the run or along each epoch, and waits do not: it is not loading.
 
-    Shown by means of twenty parts of the steps that rise by 10% in all, beyond chance, and a line
-    that has half of that or more, beyond chance, where all others do not; or by means that rise in
-    both halves too.
-    Excluded by batches that grow as the steps do, by waits that grow by half as much, and by steps
-    that are longer from some batch on, as where layers are unfrozen.
+    Shown by the means of twenty equal parts, which rise by 10% in all, beyond chance. Also, either
+    one line has at least half of the growth and the other lines do not grow beyond chance, or the
+    steps grow in both halves.
+    Excluded by batches that grow with the steps, by waits that grow more than half as much, and by
+    one jump, as where layers are unfrozen.
     """
     c.needs(2 * PARTS)
     along, steps, rise = rising_steps(c.run)
@@ -232,12 +232,12 @@ def _grown(run: Run, along: Along) -> tuple[str, str, float, float] | None:
 
 @rule("drift", source="Theil-Sen slope of twenty medians; the halves' means, beyond their 95% CI")
 def drift(c: Context) -> Finding | None:
-    """Loading becomes slower all the time, or one half of the run was slower than the other.
+    """Loading keeps getting slower, or one half of the run was slower than the other.
 
-    Shown by waits that are most of what medians of twenty parts of the run rise, by 10% in all, and
-    in both halves; or by halves whose mean iterations differ by 5%, and beyond chance.
-    Excluded by halves that are alike, and by growing steps. Training that becomes slower once, at
-    some batch, has halves that differ, and not both of these become slower.
+    Shown by medians of twenty parts of the run that rise by 10% in all and in both halves, if waits
+    have most of the rise; or by halves whose mean iterations differ by 5%, beyond chance.
+    Excluded by halves that are alike, and by `growing step`. One slow-down at some batch counts as
+    halves that differ.
     """
     c.needs(2 * PARTS)
     if c.found(growing_step):
@@ -314,10 +314,11 @@ def not_representative(c: Context) -> Finding | None:
 def process_memory(c: Context) -> Finding | None:
     """The training process keeps more and more.
 
-    Shown by memory that rises in both halves of the run, by 1% of all in an hour: for a minute, or
-    by 16 MB, as fast as fills it in an hour, or by half of what the batches have.
-    Excluded by a rise in one half alone, as it may be chance, growth that becomes slower, and pages
-    of mapped files, which the system may drop.
+    Shown by memory that grows in both halves of the run, by at least 1% of the memory limit an
+    hour. A run of under a minute must also have kept 16 MB, and either fill memory within an hour
+    at that rate or keep half of the bytes of its batches.
+    Excluded by growth in only one half (it may be chance), growth that slows down, and pages of
+    mapped files, which the system may drop.
     """
     because = "losses or outputs that are kept: detach() or item() first"
     if not c.loader.workers:
@@ -458,11 +459,11 @@ def padding(c: Context) -> Finding | None:
 
 @rule("batches passed over", source="the first step of an optimizer, and steps before it", of=())
 def batches_passed_over(c: Context) -> Finding | None:
-    """Training takes batches and does nothing with them, as a resumed run that skips them.
+    """Training takes batches without training on them, as in a resumed run that skips some.
 
-    Shown by batches before the first step of an optimizer, which training lets go in a twentieth of
-    a later step, and waits 5% of the run for; before there is any, in under a millisecond.
-    Excluded by as many of these later on, as where several batches are taken for one step, and by
+    Shown by batches before the first optimizer step whose steps take under a twentieth of later
+    steps (under 1 ms if no optimizer has stepped yet), and for which training waits 5% of the run.
+    Excluded by gradient accumulation (as many batches for one optimizer step later on), and by
     training that begins with the next epoch.
     """
     count, steps = passed_over(c.run), c.run.steps

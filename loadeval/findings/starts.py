@@ -167,8 +167,7 @@ def live_on(c: Context, because: str) -> list[Do]:
 def worker_start(c: Context) -> Finding | None:
     """Every epoch waits for workers that start, or are initialised, slowly.
 
-    Shown by half of an epoch's first wait, which the slowest worker took to start and for its
-    worker_init_fn.
+    Shown by a slowest worker whose start and worker_init_fn take half of an epoch's first wait.
     """
     found = late(c, "worker start")
     if found is None:
@@ -212,10 +211,10 @@ def _sending_less(c: Context, *, first: bool) -> list[Do]:
 
 @rule("workers' first batch", source=f"{EPOCH_STARTS}; {SIMULATED}", of=STARTS)
 def first_batch(c: Context) -> Finding | None:
-    """Every epoch waits for what workers do before their first batch, and for it.
+    """Every epoch waits for what workers do before and in their first batch.
 
-    Shown by half of an epoch's first wait, which the first batch took its worker longer than others
-    take.
+    Shown by a first batch that takes its worker longer than others, by half of the epoch's first
+    wait.
     Excluded by starting workers, or a sampler, that takes half.
     """
     found = late(c, "workers' first batch")
@@ -286,7 +285,7 @@ def epoch_ends(c: Context) -> Finding | None:
 def sampler_start(c: Context) -> Finding | None:
     """Every epoch waits for the sampler's first indices.
 
-    Shown by half of an epoch's first wait, which the training process took to draw indices.
+    Shown by drawing indices that takes half of an epoch's first wait.
     """
     found, sampler = late(c, "sampler start"), c.loader.sampler or "the sampler"
     if found is None:
@@ -327,10 +326,10 @@ def recreated(c: Context) -> Finding | None:
 
 @rule("slow first batch", source=EPOCH_STARTS, of=STARTS)
 def slow_first_batch(c: Context) -> Finding | None:
-    """The first batch of all is long in coming, and that of each later epoch is not.
+    """The first batch of the run takes long; first batches of later epochs do not.
 
-    Shown by a first wait of a second and a fifth of the run; and of a single epoch that makes up a
-    fifth of what is lost.
+    Shown by a first wait of at least one second and a fifth of the run; or, if only one epoch was
+    seen, by one that is a fifth of the time lost.
     Excluded by later epochs that start as slowly, and a batch that was ready before.
     """
     waits_ns, rest_ns, steps = first_waits(c.run), _rest_of_epoch_ns(c), c.run.steps

@@ -180,7 +180,7 @@ def waiting(c: Context) -> Finding | None:
 def _too_slow(c: Context, required: Estimate) -> Finding:
     """What is said of a loader that must become faster by `required`."""
     do, inside, left = more_workers(c), c.model and c.stages, c.cpus.left
-    says = f"The loader is too slow even on its own: it must be {required:times} faster to keep up."
+    says = f"The loader alone is too slow: it must be {required:times} as fast to keep up."
     if inside and not c.explains_waiting:  # else what to make cheaper is said with its line
         parts = {part.name: part.share for part in inside.transforms}
         parts = parts or {line.place: line.share for line in inside.code}
@@ -192,7 +192,7 @@ def _too_slow(c: Context, required: Estimate) -> Finding:
     if inside and c.cpus.are_busy and (inside.cpu_ns or 0.0) >= MOSTLY * c.work_ns:
         says = (
             f"Loading takes {duration(inside.cpu_ns or 0.0)} of CPU a batch, and no CPU is free: "
-            f"the loader must be {required:times} faster to keep up."
+            f"the loader must be {required:times} as fast to keep up."
         )
     if not inside and not do:
         because = "how many CPUs were free was not measured"
@@ -332,8 +332,8 @@ def slow_worker(c: Context) -> Finding | None:
 def served_twice(c: Context) -> Finding | None:
     """Workers serve the same samples, so that each comes several times an epoch.
 
-    Shown by workers of an iterable dataset that begin with the same batches, two or more that
-    differ among themselves.
+    Shown by workers of an iterable dataset that all begin with the same batches, unless those
+    batches are all identical.
     Excluded by one worker, and by a sampler.
     """
     workers = c.loader.workers or 0
@@ -387,7 +387,7 @@ def few_shards(c: Context) -> Finding | None:
 
 @rule("uneven shards", source="waits before the last batch of any worker, and after it")
 def uneven_shards(c: Context) -> Finding | None:
-    """Some workers are done long before the epoch is, whose tail the others load.
+    """Some workers finish long before the epoch ends, and the others load the rest.
 
     Shown by the batches after some worker's last one, two for each worker or more: training waits
     longer for these than for those before, by 5% of the time.

@@ -48,7 +48,7 @@ WORK = ("cpu_ns", "run_queue_ns", "blocked_ns", "read_ns")
 PART = "part "
 STAGES: Mapping[str, tuple[str, ...]] = {
     "indices": ("index_ns",),
-    "hand-over": ("pickle_ns", "receive_ns"),
+    "transfer": ("pickle_ns", "receive_ns"),
     "pin": ("pin_ns",),
     "step": ("step_ns", "step_cpu_ns"),
 }

@@ -35,7 +35,7 @@ told so many times as long, and is stopped by whoever began it. It ends by itsel
 NOT_INSTALLED, NOT_PERMITTED, GONE = "py-spy is not installed", "not permitted", "no such process"
 NOT_PYTHON, FAILED = "not Python", "failed"
 NO_STACKS = {
-    NOT_INSTALLED: 'py-spy is not installed: pip install "loadeval[attach]"',
+    NOT_INSTALLED: 'py-spy is not installed: pip install "py-spy>=0.4.2"',
     NOT_PERMITTED: (
         "reading the stacks of another process is not permitted here: use sudo, start the "
         "container with --cap-add SYS_PTRACE, or set sysctl kernel.yama.ptrace_scope=0"

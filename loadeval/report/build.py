@@ -242,7 +242,7 @@ def lost(r: Result) -> Section:
         ("verdict", r.verdict.reason),
         ("speed-up, steady state", Times(g.steady_speedup)),
         ("loader alone", Duration(g.loader_only)),
-        ("faster to keep up", Times(g.required)),
+        ("speed to keep up", Times(g.required)),
     ]
     if g.gpu_idle is not None:
         facts.append(("no work of the training's stream in the wait", Duration(g.gpu_idle)))

@@ -43,7 +43,7 @@ try:
 except ImportError as error:
     raise UsageError(
         "charts need the package matplotlib, which is not installed; install it with: "
-        'pip install "loadeval[report]"'
+        "pip install matplotlib jinja2"
     ) from error
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes

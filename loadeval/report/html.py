@@ -19,7 +19,7 @@ except ImportError as error:
 
     raise UsageError(
         "a page needs the package jinja2, which is not installed; install it with: "
-        'pip install "loadeval[report]"'
+        "pip install matplotlib jinja2"
     ) from error
 from markupsafe import Markup
 

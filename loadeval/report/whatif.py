@@ -68,7 +68,7 @@ def whatif(
     """What training would do under other settings; None leaves one as it was.
 
     `run` is one that alternated, or its model, and `cpus` are those that training and its workers
-    may share. `faster` maps a transform or function, or "fetch", "collate", "indices", "hand-over",
+    may share. `faster` maps a transform or function, or "fetch", "collate", "indices", "transfer",
     "pin" or "step", to how many times as fast it becomes. The last part of a name, behind a dot,
     will do where no other ends so.
 

@@ -52,7 +52,7 @@ def test_after_trains_with_the_first_change(
     _, out, _ = run("--after", "-o", tmp_path)
     assert given == {"device": "cpu", "num_workers": 3}
     assert out.splitlines()[-2:] == [
-        "num_workers 2 -> 3: 1.30x [1.22x, 1.40x] was promised, 1.00x [0.98x, 1.02x] is measured.",
+        "num_workers 2 -> 3: predicted 1.30x [1.22x, 1.40x], measured 1.00x [0.98x, 1.02x].",
         f"More: loadeval compare {tmp_path}/run.jsonl {tmp_path}/after.jsonl",
     ]
 
@@ -88,6 +88,6 @@ def test_package_missing(tmp_path: Path) -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert "torch is not installed" in result.stderr
-    assert 'pip install "loadeval[demo]"' in result.stderr
+    assert "pip install torch pillow matplotlib" in result.stderr
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "demo").exists()

@@ -74,6 +74,17 @@ def test_where_nothing_was_measured_it_fails(
     assert err.splitlines()[-1].startswith("Nothing was measured: ")
 
 
+@pytest.mark.parametrize("allowed", [[], ["--allow-changes"]])
+def test_settings_that_change_the_batches_have_to_be_allowed(
+    allowed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = Ended(0, was_stopped=False)
+    monkeypatch.setattr("loadeval.cli.run.run_command", lambda *_, **__: ended)
+    _, _, err = runner("diagnose")("--set", "batch_size=8", *allowed, "--", "true")
+    assert ("Error: batch_size=8 changes the samples of a batch" in err) is (not allowed)
+
+
 @pytest.mark.check
 def test_a_program_is_ended_once_enough_was_measured(tmp_path: Path) -> None:
     """The screen is on stderr, and the exit code is 0."""

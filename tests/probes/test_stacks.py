@@ -154,7 +154,7 @@ def test_without_py_spy_the_error_says_what_to_install(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     assert problem_of(py_spy) == NOT_INSTALLED
-    with pytest.raises(StacksError, match=r'pip install "loadeval\[attach\]"'):
+    with pytest.raises(StacksError, match=r'pip install "py-spy>=0\.4\.2"'):
         py_spy()
 
 

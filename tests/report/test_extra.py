@@ -13,7 +13,7 @@ from tests.cli.commands import runner
 from tests.runs import DEMO
 from tests.runs.measured import record
 
-INSTALL = 'which is not installed; install it with: pip install "loadeval[report]"'
+INSTALL = "which is not installed; install it with: pip install matplotlib jinja2"
 WITHOUT = {
     ("compare", "{log}", "-o", "figure.png"): "charts need the package matplotlib",
     ("whatif", "{log}", "-o", "figure.png"): "charts need the package matplotlib",
