@@ -167,7 +167,7 @@ class Hang:
     @property
     def is_stuck(self) -> bool:
         """Whether no batch came between the looks: it hangs, or stays where it is, if asleep."""
-        return self.is_hang or self.stays
+        return self.is_hang or self.stays or self.collective == BACKWARD
 
 
 class Activity:

@@ -315,7 +315,7 @@ def _line_inside(reading: Reading) -> Sequence[Frame]:
 
 
 def with_hang(seen: Attached, hang: Hang) -> Attached:
-    """The same with what held it up, where it waited all the time: then no loader is slow."""
+    """The same with what held it up, where no batch came all the time: then no loader is slow."""
     if hang.is_stuck:
         return replace(seen, hang=hang, headline=no_batch_came(hang), findings=())
     owed = f"{hang.who}, at the end of the look; {numbered(hang.idle)} done"

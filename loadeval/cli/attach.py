@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from loadeval.attach.hang import hang_of
+from loadeval.attach.hang import NOT_LOADING, hang_of
 from loadeval.attach.marks import Training, declared_marks, trainings_of
 from loadeval.attach.observe import Attached, attached, sections, with_hang
 from loadeval.cli import console
@@ -77,10 +77,10 @@ def _seen(training: Training, seconds: float, stopped: threading.Event) -> Attac
         return linecache.getline(f"/proc/{training.pid}/root{file}", line)
 
     seen = attached(training, observation, marks, line_of)
-    if first is None or seen.ended or seen.wait_share is None or seen.wait_share.value < 1:
-        return seen
-    last = look_at(training.pid)
-    if last is None:
+    waits = None if seen.wait_share is None else seen.wait_share.value
+    last = look_at(training.pid) if first and not seen.ended and waits in {0, 1} else None
+    if first is None or last is None:
         return seen
     silent_ns = round(1e9 * (last.time_s - first.time_s))
-    return with_hang(seen, hang_of([first, last], marks, silent_ns))
+    hang = hang_of([first, last], marks, silent_ns)
+    return seen if waits == 0 and hang.cause not in NOT_LOADING else with_hang(seen, hang)

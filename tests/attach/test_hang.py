@@ -9,6 +9,7 @@ import pytest
 
 from loadeval.attach.hang import Hang, hang_of, hang_of_job, headline, rows
 from loadeval.attach.marks import Mark, Marks, Variable
+from loadeval.attach.observe import with_hang
 from loadeval.probes.looks import SHARED, LookedAt
 from loadeval.probes.stacks import NOT_PERMITTED, Frame, ProcessStacks, ThreadStacks
 from tests.attach.seen import (
@@ -24,6 +25,7 @@ from tests.attach.seen import (
     TORCH,
     fetching,
     frame,
+    half_waiting,
     idle,
     loading_itself,
     looks,
@@ -221,6 +223,18 @@ def test_a_collective_that_not_all_ranks_reached() -> None:
     before = observed(PID, (replace(STEP, line=41),), "futex", parent=1)
     hang = hang_of([replace(first, training=before), last], MARKS, SECOND)
     assert (hang.cause, hang.collective) == ("step", "all_reduce")
+
+
+def test_attach_says_what_holds_up_a_training_that_asks_for_no_batch() -> None:
+    """A collective, and a backward pass in which nothing moves; not a step that goes on."""
+    training_seen = half_waiting()
+    backward = frame("_engine_run_backward", "/x/site-packages/torch/autograd/graph.py")
+    in_backward = judged(observed(PID, (backward, STEP), "futex", parent=1))
+    said = "No batch came in the 1 s: training "
+    for hang, why in ((collective(), "waits for other ranks"), (in_backward, "has not asked")):
+        assert with_hang(training_seen, hang).headline.startswith(said + why)
+    goes_on = judged(observed(PID, (STEP,), "futex", parent=1))
+    assert with_hang(training_seen, goes_on).headline == training_seen.headline
 
 
 def test_an_import_is_no_collective() -> None:
