@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from loadeval import Adapter, LoaderEvaluator, read_run, tune
 from loadeval.adapter import own_adapters
@@ -113,6 +114,25 @@ def test_what_is_shown_is_what_the_commands_print(page: str, tables: int) -> Non
     """Among the rest."""
     shown = zip(blocks(page, "console"), blocks(page, "text")[:tables], strict=True)
     assert all(table in printed(command) for command, table in shown)
+
+
+# reference.md
+
+
+def test_the_examples_of_the_reference_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """One after the other, with a loader and a step."""
+    dataset: Any = torch.zeros(480, 4)
+    names: dict[str, Any] = {
+        "DataLoader": DataLoader,
+        "dataset": dataset,
+        "dataloader": DataLoader(dataset, batch_size=8),
+        "step": lambda _batch: None,
+        "torch": torch,
+    }
+    for block in blocks("reference", "python"):
+        exec(block, names)
+    assert names["found"].actions
+    assert "not-there.jsonl" in capsys.readouterr().out
 
 
 # what-if.md
