@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from loadeval.data.run import host_values
-from loadeval.findings import BLOCKED, DOMINATES, MOSTLY, STREAM_BYTES_PER_NS, TWICE
+from loadeval.findings import BLOCKED, DOMINATES, MANY_CPUS, MOSTLY, STREAM_BYTES_PER_NS, TWICE
 from loadeval.findings.engine import Context, Do, Finding, rule
 from loadeval.findings.inside import (
     asks_a_process,
@@ -20,7 +20,7 @@ from loadeval.findings.inside import (
 )
 from loadeval.findings.workers import few_shards, more_workers
 from loadeval.inside.stages import FUTEX, awaits_threads, blockage
-from loadeval.words import duration, share, size
+from loadeval.words import duration, number, share, size
 
 KERNEL = "on-CPU, run-queue and blocked time of the workers, as the kernel counts it"
 SOCKETS = ("sk_wait", "inet_", "tcp_", "wait_woken")
@@ -36,13 +36,40 @@ UNBLOCKED = without("blocked_ns", "read_ns")
 def by(c: Context) -> str | None:
     """What blocks workers that training waits for; None where collating or tokenising is named.
 
-    A process that they ask by a pipe does, also where they mostly unpickle what it sends.
+    A process that they ask by a pipe does, also where they mostly unpickle what it sends; and one
+    that they ask over this machine's own network, if it computes.
     """
     if asks_a_process(c):
         return "server"
     if not waits_for_workers(c) or c.blocked < BLOCKED or collates(c) or tokenises(c):
         return None
-    return blockage(c.stages, c.loader.workers or 0, c.blocked)
+    by_kernel = blockage(c.stages, c.loader.workers or 0, c.blocked)
+    is_served = c.stages.blocked_line is not None and served_cpus(c) >= MANY_CPUS
+    return "server" if by_kernel == "other" and is_served else by_kernel
+
+
+def awaits_network(c: Context) -> bool:
+    """Whether workers are blocked by the network, as the kernel or the functions called say."""
+    in_client = sum(call.share for call in c.stages.calls if CLIENTS.fullmatch(call.function))
+    return place_of(c)[0].startswith(SOCKETS) or in_client >= DOMINATES
+
+
+def served_cpus(c: Context) -> float:
+    """The CPUs on which others compute while workers load over this machine's own network.
+
+    0 where most bytes come from other machines, or may be those of other ranks.
+    """
+    of_all, own = (
+        host_values(c.run, "machine", f"{name}_bytes_per_s").sum()
+        for name in ("received", "loopback")
+    )
+    real, inside, children = c.gap.real, c.stages, c.cpus.computing
+    if real is None or not awaits_network(c) or own <= MOSTLY * of_all or c.is_rank:
+        return 0.0
+    by_loader = ((inside.cpu_ns or 0.0) + (inside.other_cpu_ns or 0.0)) / real.value
+    served = (children or 0.0) - by_loader - (c.cpus.workers["ideal"] or 0.0)
+    busy, idle = c.cpus.others["real"], c.cpus.others["ideal"]  # a server may be no child
+    return served if busy is None or idle is None else served + busy - idle
 
 
 def place_of(c: Context) -> tuple[str, str | None, str]:
@@ -100,21 +127,26 @@ def disk(c: Context) -> Finding | None:
     undo=lambda c: less(asks_a_process(c) or c.stages.blocked_line),
 )
 def one_server(c: Context) -> Finding | None:
-    """One process answers all workers by a pipe, such as a Manager's.
+    """One process answers all workers, such as a Manager's, or a server on this machine.
 
     Shown by workers that are seen for 40% of their work in a function that asks it by a pipe of
-    multiprocessing, or are blocked for 40% of it, mostly there.
+    multiprocessing, or are blocked for 40% of it, mostly there; or that are blocked so long by the
+    network, if most bytes come from this machine, and half a CPU or more computes beside them.
     Excluded by a disk, or a lock, and a collate function that takes 40%.
     """
     line = (asks_a_process(c) or c.stages.blocked_line) if by(c) == "server" else None
     if line is None:
         return None
+    do = "let workers read the data themselves"
     because = "a tensor in shared memory (share_memory_()), a file that they map, or copies"
+    which = "one behind a pipe, such as a Manager's, which pickles what it is asked for each time"
+    if (cpus := served_cpus(c)) >= MANY_CPUS:
+        do, because = "ask for a whole batch in one request", f"in __getitems__(indices); or {do}"
+        which = f"a server on this machine, which computes on {number(cpus)} CPUs meanwhile"
     return Finding(
         f"Workers are held up {share(line.share)} of their time, at {line.place}, by one process "
-        "that serves them all: one behind a pipe, such as a Manager's, which pickles what it is "
-        "asked for each time. More workers would only wait longer.",
-        [Do("let workers read the data themselves", because, line.place, less(line))],
+        f"that serves them all: {which}. More workers would only wait longer.",
+        [Do(do, because, line.place, less(line))],
     )
 
 
@@ -151,12 +183,10 @@ def _network(c: Context) -> Finding | None:
 
     It is none, too, where nobody read how many bytes the machine received.
     """
-    inside, (kernel, place, seen_at) = c.stages, place_of(c)
-    in_client = sum(call.share for call in inside.calls if CLIENTS.fullmatch(call.function))
+    inside, (_, place, seen_at) = c.stages, place_of(c)
     counted = c.run.stages.samples[c.run.stages.samples > 0]
     rates = host_values(c.run, "machine", "received_bytes_per_s")
-    is_it = kernel.startswith(SOCKETS) or in_client >= DOMINATES
-    if not is_it or not len(rates) or not len(counted) or c.gap.real is None:
+    if not awaits_network(c) or not len(rates) or not len(counted) or c.gap.real is None:
         return None
     received = rates.mean() * np.ptp(c.run.readings["host", "machine"].time_ns) / 1e9
     samples, batch_bytes = counted.mean(), received / len(c.run.stages)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from loadeval.data.run import ARMS
 from loadeval.findings import FEW, LOCK_NS, LOCK_WAIT, MANY_CPUS, MATTERS, MOSTLY, WAITS_FOR_CPU
+from loadeval.findings.blocked import one_server
 from loadeval.findings.engine import NO_IDEAL, Context, Do, Finding, Set, Skip, rule
 from loadeval.findings.workers import balanced, lacks_cpu, slow_worker_of
 from loadeval.inside.operators import Threads, operators, threads
@@ -184,6 +185,8 @@ def _waiting_for_cpus(c: Context, part: float) -> Finding | None:
         because = f"they use {number(idle)} CPUs while nothing is loaded"
         do = Do("free CPUs that other processes of this program use", because)
         cost = c.waiting + c.contention  # they slow down both, and no simulation knows them
+    elif c.found(one_server):
+        return None  # it is what lacks a CPU, and workers wait for it
     elif usable is not None and workers > usable and (name := c.setting("num_workers")):
         do = Set(name, workers, usable)  # how fast these are is not seen where all are crowded
     else:

@@ -50,6 +50,7 @@ OF_MACHINE = {
     "cgroup_throttled_share": ("nr_throttled", "nr_periods"),
     "stolen_cores": ("stolen_s", "time_s"),
     "received_bytes_per_s": ("received", "time_s"),
+    "loopback_bytes_per_s": ("loopback", "time_s"),
 }
 """A rate of the machine is how fast the first of these counters grows, while the second does."""
 
@@ -73,7 +74,8 @@ class HostProbe(Probe):
 
     Of the machine, `cpu_cores` counts all processes, and `stolen_cores` is what other virtual
     machines took. `cgroup_throttled_share` is of the periods of the control group, which allows
-    `allowed_cpus`. `received_bytes_per_s` came over the network, from this machine too.
+    `allowed_cpus`. `received_bytes_per_s` came over the network, `loopback_bytes_per_s` of
+    them from this machine.
     `memory_limit_bytes` and what is left of it, `memory_available_bytes`, are those of the control
     group where it limits memory.
     """
@@ -252,6 +254,7 @@ class MachineLoad:
             # Each interface begins with what it received; a host of many containers has many.
             if interfaces := amounts_in((limits.ROOT / "proc/net/dev").read_bytes()):
                 counters["received"] = sum(interfaces.values())
+                counters["loopback"] = interfaces.get("lo", 0)
         if self._quota is not None:
             counters |= amounts_in(content_of(self._quota[1] / "cpu.stat"))
         return counters

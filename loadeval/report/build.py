@@ -24,7 +24,7 @@ from loadeval.estimate.metrics import (
 )
 from loadeval.estimate.stats import Estimate
 from loadeval.estimate.steady import epochs, first_waits, outliers, steady, workers_started
-from loadeval.estimate.verdict import Verdict, cautions, not_measured, verdict
+from loadeval.estimate.verdict import HIGH_SHARE, Verdict, cautions, not_measured, verdict
 from loadeval.findings import MATTERS
 from loadeval.findings.engine import DIAGNOSE, Diagnosis, Finding, diagnose
 from loadeval.inside.code import FEWEST_LOOKS, looks_at_steps, step_lines
@@ -373,14 +373,14 @@ def _stages_chart(r: Result, s: Stages) -> Chart:
 
 
 def step_in_short(r: Result) -> Section:
-    """What a step is, where loading is not what training waits for."""
+    """What a step is, where loading is not what highly bounds training."""
     names = zip(r.step.place.tolist(), r.step.call.tolist(), r.step.share.tolist(), strict=True)
     lines = [
         f"{share(part)} {call or place.partition(' ')[2]} ({place.partition(' ')[0]})"
         for place, call, part in names
     ]
-    is_all = r.gap.lost_share is not None and r.gap.lost_share.value < MATTERS
-    says = f"A step: {', '.join(lines[:MOST_LINES])}." if is_all and lines else ""
+    is_most = r.gap.lost_share is not None and r.gap.lost_share.value < HIGH_SHARE
+    says = f"A step: {', '.join(lines[:MOST_LINES])}." if is_most and lines else ""
     return section("", Text(says), priority=3)
 
 

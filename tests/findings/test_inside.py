@@ -10,6 +10,7 @@ import pytest
 from loadeval.data.columns import Columns
 from loadeval.data.lines import CodeSamples
 from loadeval.findings.engine import diagnose
+from tests.builder import cores_read
 from tests.findings import told
 from tests.runs.looked_into import code, looked_into
 from tests.runs.tables import replace
@@ -209,6 +210,34 @@ def test_a_process_that_serves_all_workers(leaf: str, blocked: float, rule: str)
     own = {"data.py:1 f > multiprocessing.connection._ConnectionBase.recv": 100}
     asks_its_own = replace(run, code=tuple(replace(each, calls=own) for each in seen))
     assert told("one process serves all", asks_its_own) == ()
+
+
+@pytest.mark.parametrize(
+    ("loopback", "children", "others", "rule"),
+    [
+        (0.9, 1.3, 0.0, "one process serves all"),
+        (0.9, 0.6, 0.9, "one process serves all"),  # training did not start it
+        (0.1, 1.3, 0.0, "storage latency"),  # the bytes come from elsewhere
+        (0.9, 0.6, 0.0, "storage latency"),  # who answers hardly computes: it waits, too
+    ],
+)
+def test_a_server_on_this_machine_that_computes(
+    loopback: float, children: float, others: float, rule: str
+) -> None:
+    """Its workers need no CPUs that it lacks, and are to ask for more at once."""
+    seen = code({"data.py:1 f": 15}, {"data.py:1 f > sk_wait_data": 85})
+    run = looked_into(
+        workers=4, fetch=200, blocked=0.6, run_queue=0.3, seen=seen, environment={"cpus_usable": 2}
+    )
+    machine = (0.3 + children + others, 1.0)
+    run = cores_read(run, process=(0.3, 1.0), workers=(children, 0.0), machine=machine)
+    key, rate = ("host", "machine"), np.full(2000, 1e6)
+    received = {"received_bytes_per_s": rate, "loopback_bytes_per_s": loopback * rate}
+    read = run.readings[key].replace(**received)
+    diagnosis = diagnose(replace(run, readings={**run.readings, key: read}))
+    found = {each.rule for each in diagnosis.findings}
+    assert {"one process serves all", "storage latency"} & found == {rule}
+    assert ("num_workers 4 -> 2" in str(diagnosis.actions)) is (rule == "storage latency")
 
 
 @pytest.mark.parametrize(("sampler", "says"), [(None, True), ("Mine", False)])

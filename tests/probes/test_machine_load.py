@@ -66,7 +66,7 @@ def test_stolen_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bytes_received(tmp_path: Path) -> None:
-    """Of all interfaces, however many; not known where the system does not count them."""
+    """Of all interfaces, however many, and from here; not known where nobody counts them."""
     head = "Inter-|   Receive     |  Transmit\n face |bytes packets |bytes packets\n"
     idle = "".join(f"veth{number}: 7 7 7 7\n" for number in range(5_000))
     load = MachineLoad()
@@ -75,6 +75,8 @@ def test_bytes_received(tmp_path: Path) -> None:
         write(tmp_path / "proc/net", dev=head)
     load = MachineLoad()
     for received in (100, 300):
-        write(tmp_path / "proc/net", dev=f"{head}  lo: 5 1 5 1\n{idle}  ib0: {received} 9 7 7\n")
-        read = load.read().get("received_bytes_per_s")
-    assert (read or 0) > 0
+        lo = f"  lo: {received} 1 5 1\n"
+        write(tmp_path / "proc/net", dev=f"{head}{lo}{idle}  ib0: {3 * received} 9 7 7\n")
+        read = load.read()
+    assert (read["received_bytes_per_s"] or 0) > 0
+    assert read["received_bytes_per_s"] == pytest.approx(4 * (read["loopback_bytes_per_s"] or 0))
