@@ -319,6 +319,14 @@ class Serving:
             self._rest = self._plan.remainder() if self._plan.rest is None else self._plan.rest
         if self._spans is not None:
             self._spans.close()
+        if self._epoch is not None and cause == "broken off":
+            asked_ns = self._clock()
+            for span in self._epoch.spans:
+                span.source = iter(())
+            # Nothing holds the loader's iterator then: it ends, and training waits for that.
+            del self._plan, self._spans, self._span
+            self._batches = self._rest = iter(())
+            now_ns = self._clock()
         if self._epoch is not None:
             self._epoch.end(cause, asked_ns, now_ns)
 

@@ -219,6 +219,10 @@ class Recorder:
             known(number)
         return epoch
 
+    def is_amid_another(self, epoch: OpenEpoch) -> bool:
+        """Whether a later epoch is served already, in which the garbage collector ends this one."""
+        return self._open_epochs[-1:] != [epoch]
+
     def started(self) -> None:
         """Start the threads: now there is something to write and a reason to read probes."""
         if self.closed:
@@ -456,6 +460,8 @@ class OpenEpoch:
 
     def end(self, cause: Cause, request: int | None = None, now: int | None = None) -> None:
         """Note how the epoch ended: see EpochEnd. `request` and `now` are clock readings."""
+        if cause == "broken off" and self.recorder.is_amid_another(self):
+            request = None  # the time is part of a step
         self.ended = self.failure or self._end(cause, request, now)
         self.failure = None  # nobody asked for another batch
         if self.ended.cause == "exhausted" and not (self.has_batches or self.recorder.closed):
@@ -467,7 +473,7 @@ class OpenEpoch:
     ) -> EpochEnd:
         if request is None or now is None:
             return EpochEnd(self.number, cause, error=error)
-        asked_ns = request - self.recorder.origin_ns
+        asked_ns = None if cause == "broken off" else request - self.recorder.origin_ns
         return EpochEnd(self.number, cause, asked_ns, now - request, error)
 
 

@@ -171,8 +171,9 @@ class EpochEnd(_Line, frozen=True, tag="epoch"):
     "exhausted": the loader had no more batches. "failed": it raised, and nobody asked for another
     one. "broken off": the training loop left. "unmeasured": the rest was served without measuring,
     as after `batches=`. `request_ns` is when the batch that never came was requested, or the first
-    of the rest, and `wait_ns` how long that request took, 0 for a rest; an epoch that was broken
-    off has neither. `error` is the loader's exception, as text.
+    of the rest, and `wait_ns` how long that request took, 0 for a rest. Of an epoch that was broken
+    off `wait_ns` is how long the loader's iterator took to end, None where that is not known, and
+    `request_ns` is None. `error` is the loader's exception, as text.
     """
 
     epoch: Count

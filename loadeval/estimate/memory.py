@@ -2,7 +2,9 @@
 
 Of the workers PSS counts, without mapped files, which the system may drop. Of the process its
 anonymous memory does, and shared memory, in which tensors come from workers: its PSS also rises
-while workers copy what they shared with it. RSS stands in where the system told no better.
+while workers copy what they shared with it. That of workers does not, and is read more often: it
+tells what they keep of their own, and stands in where PSS was read too few times, as RSS does where
+the system told no better.
 
 Memory also grows when a run starts up, and steps up now and then. So growth is that of the second
 half, where the first one grows too, and not far faster: one step cannot do that to both. Where a
@@ -32,7 +34,7 @@ MINUTE_NS = 6e10
 FEWEST_BYTES = 16_000_000
 """Growth that was seen for less than a minute may be a start: an allocator keeps 0.45 GB of what it
 frees in the first seconds. It counts where the process kept at least so much, and fills the memory
-in an hour or keeps half of what its batches had. The trend of workers takes a minute anyway."""
+in an hour or keeps half of what its batches had."""
 FEWEST_READINGS = 5
 """Fewer do not tell growth from a start: memory is read after 0, 0.5, 1, 2 and 4 s."""
 LATEST, EVEN, ARENA_BYTES = 3, 0.5, 1 << 20
@@ -46,7 +48,7 @@ class Growth(NamedTuple):
     `bytes_per_hour` is None where it was not measured. `grows` tells whether it does so beyond
     chance and by as much as matters, and `says` why not, or why it was not measured. In `seen_ns`
     it has grown by `kept_bytes`, which is `of_batches`, a share, of the bytes of the `batches` that
-    were served meanwhile; `of_shared` of it is in shared memory.
+    were served meanwhile; `of_shared` of it is in shared memory, and `of_own` are no copied pages.
     """
 
     says: str
@@ -57,10 +59,11 @@ class Growth(NamedTuple):
     batches: int = 0
     of_batches: float = 0.0
     of_shared: float = 0.0
+    of_own: float = 0.0
 
 
 @once_per_run
-def growth(run: Run, subject: str) -> Growth:  # noqa: C901 - one for each reason
+def growth(run: Run, subject: str) -> Growth:
     """What `run` tells of the memory of `subject`, "process" or "workers"."""
     table, limit_bytes = run.readings.get(("host", subject)), last_read(run, "memory_limit_bytes")
     if table is None:
@@ -70,11 +73,16 @@ def growth(run: Run, subject: str) -> Growth:  # noqa: C901 - one for each reaso
         return Growth("the machine's memory size is not known")
     unknown = np.full(len(table), np.nan)
     shared = np.nan_to_num(table.get("shared_memory_bytes", unknown))
-    used: Values = table.get("rss_bytes", unknown)
-    if subject == "process" and "anonymous_bytes" in table:
-        used = table.anonymous_bytes + shared
-    elif "pss_bytes" in table:
-        used = table.pss_bytes - np.nan_to_num(table.get("pss_file_bytes", unknown))
+    own: Values = table.get("anonymous_bytes", unknown) + shared
+    of_files = np.nan_to_num(table.get("pss_file_bytes", unknown))
+    ways: list[Values] = [table.get("pss_bytes", unknown) - of_files, own]
+    ways = [each for each in ways[:: -1 if subject == "process" else 1] if np.isfinite(each).any()]
+    ways = ways or [table.get("rss_bytes", unknown)]
+    of_own = trend(run, table, own)[1]
+    told = (
+        each for each in ways if (known := trend(run, table, each)[1]) and known.low is not None
+    )
+    used = next(told, ways[0])
     first, second, lives_ns = trend(run, table, used)
     if first is None or second is None or None in (first.low, second.low):
         readings = f"too few memory readings for a trend ({np.isfinite(used).sum()})"
@@ -94,17 +102,18 @@ def growth(run: Run, subject: str) -> Growth:  # noqa: C901 - one for each reaso
         says = "it grows ever more slowly"
     elif second.value * min(lives_ns / HOUR_NS, 1.0) < matters:
         says = "it grows, but the workers restart before that matters"
-    elif is_start and subject == "process":
+    elif is_start:
         says = "it grows, but was seen for less than a minute"
     else:
         says, grows = "it grows", True
-    of_files = trend(run, table, table.get("mapped_file_bytes", unknown))[1]
-    if of_files is not None and of_files.bounds[0] > 0 and of_files.value >= matters:
-        says += f" (pages of mapped files do, by {size(of_files.value)}: the system may drop them)"
+    mapped = trend(run, table, table.get("mapped_file_bytes", unknown))[1]
+    if mapped is not None and mapped.bounds[0] > 0 and mapped.value >= matters:
+        says += f" (pages of mapped files do, by {size(mapped.value)}: the system may drop them)"
     of_shared = trend(run, table, shared)[1]
     in_shared = of_shared.value / second.value if of_shared and second.value else 0.0
     of_batches = kept_bytes / max(batch_bytes, 1.0)
-    seen = (seen_ns, kept_bytes, len(served), of_batches, in_shared)
+    in_own = of_own.value / second.value if of_own and second.value else 0.0
+    seen = (seen_ns, kept_bytes, len(served), of_batches, in_shared, in_own)
     return Growth(says, grows, second, *seen)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadeval.data.columns import UNKNOWN, Column, Columns
-from loadeval.data.lines import Arm, Window
+from loadeval.data.lines import Arm, EpochEnd, Window
 from loadeval.data.run import ARMS, IDEAL, REAL, SECOND_NS, Run, two_blocks_for
 
 Mask = npt.NDArray[np.bool_]
@@ -196,17 +196,20 @@ def epoch_lengths(run: Run) -> dict[int, int]:
     return {epoch: int(batch[rows.stop - 1]) + 1 for epoch, rows in rows_of_epochs(run).items()}
 
 
-def length_of_epochs(run: Run) -> float | None:
-    """How many batches an epoch has, as far as it shows, or as the loader says.
+def usual_ends(run: Run) -> list[EpochEnd]:
+    """The epochs that were served to their end, or that training left, where it left several."""
+    whole = [end for end in run.ends if end.cause == "exhausted"]
+    left = [end for end in run.ends if end.cause == "broken off"]
+    return whole or (left if len(left) >= FEWEST_LEFT else [])
 
-    It shows by those that were served to their end, or that training left, where it left several.
-    """
-    lengths = epoch_lengths(run)
-    whole = [lengths.get(end.epoch, 0) for end in run.ends if end.cause == "exhausted"]
-    left = [lengths.get(end.epoch, 0) for end in run.ends if end.cause == "broken off"]
-    if whole:
-        return sum(whole) / len(whole)
-    return float(np.median(left)) if len(left) >= FEWEST_LEFT else run.loader.length or None
+
+def length_of_epochs(run: Run) -> float | None:
+    """How many batches an epoch has, as far as its usual ends show, or as the loader says."""
+    lengths, ends = epoch_lengths(run), usual_ends(run)
+    known = [lengths.get(end.epoch, 0) for end in ends]
+    if not known:
+        return run.loader.length or None
+    return float(np.mean(known) if ends[0].cause == "exhausted" else np.median(known))
 
 
 def warmup_of(run: Run) -> int:
@@ -237,10 +240,9 @@ def first_waits(run: Run) -> Column:
 
 
 def ends_ns(run: Run) -> dict[int, int | None]:
-    """How long each epoch that was served to its end took to end, None where that is not known."""
+    """How long each epoch with a usual end took to end, None where that is not known."""
     prefetched = {each.epoch: each.end_ns for each in run.prefetches if each.end_ns is not None}
-    ends = (end for end in run.ends if end.cause == "exhausted")
-    return {end.epoch: prefetched.get(end.epoch, end.wait_ns) for end in ends}
+    return {end.epoch: prefetched.get(end.epoch, end.wait_ns) for end in usual_ends(run)}
 
 
 @once_per_run

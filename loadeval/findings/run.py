@@ -349,7 +349,8 @@ def worker_memory(c: Context) -> Finding | None:
     the one before.
     Excluded by growth that levels off, and workers that start anew before it matters.
     """
-    because = "a cache or list that the dataset appends to, or lru_cache(None): bound it"
+    because = "a list it appends to, a cached_property of each item, lru_cache(None): bound them"
+    do = Do("find what the dataset keeps", because)
     kept, workers = bytes_kept(c.run), c.loader.workers
     available = last_read(c.run, "memory_available_bytes")
     if kept and workers and available is not None and c.gap.real is not None:
@@ -357,12 +358,12 @@ def worker_memory(c: Context) -> Finding | None:
         anew = len({start.epoch for start in c.run.worker_starts}) > 1
         if left_ns * LEAST_SHARE <= HOUR_NS and not (anew and length < available / kept):
             says = f"Each of the {workers} workers keeps {size(1000 * kept / workers)} more after "
-            do = Do("find what the dataset keeps", because)
             return Finding(f"{says}every 1,000 batches.{full}", [do], sure=False)
     grown = growth(c.run, "workers")
     if kept is not None and grown.bytes_per_hour is None:
         return None
-    do = Do("keep dataset lists in arrays, and bound caches", because)
+    if grown.of_own < MOSTLY:
+        do = Do("keep dataset lists in arrays, and bound caches", because)
     return _growing(c, grown, "The workers keep", do)
 
 

@@ -14,6 +14,7 @@ from loadeval.estimate.steady import (
     first_waits,
     length_of_epochs,
     once_per_run,
+    usual_ends,
 )
 from loadeval.findings import FEW, FEWEST_LOADERS, LARGE, MATTERS, MOSTLY, NOTICED_NS, TWICE
 from loadeval.findings.engine import Context, Do, Finding, Part, Set, Skip, rule
@@ -251,7 +252,9 @@ def sooner(c: Context, ns: float) -> Change:
 def epoch_ends(c: Context) -> Finding | None:
     """Every epoch ends with a long wait, after which no batch comes.
 
-    Shown by such waits that are 5% of the time.
+    Shown by such waits that are 5% of the time; where training leaves its epochs early, by the time
+    that the loader's iterator takes to end.
+    Excluded by `iter(loader)` for every batch.
     """
     waits_ns = [wait_ns for wait_ns in ends_ns(c.run).values() if wait_ns is not None]
     rest_ns = _rest_of_epoch_ns(c)
@@ -259,7 +262,7 @@ def epoch_ends(c: Context) -> Finding | None:
         raise Skip("fewer than two epochs were served to their ends")
     mean_ns, firsts_ns = float(np.mean(waits_ns)), first_waits(c.run)
     cost = _of_epoch(c, mean_ns, rest_ns + (firsts_ns.mean() if len(firsts_ns) else 0.0))
-    if cost < MATTERS:
+    if cost < MATTERS or c.found(recreated):
         return None
     (line, call), does = seen_at(c.run, "end"), "end"
     what, place, because = "do less in the dataset after its last sample", None, ""
@@ -270,6 +273,9 @@ def epoch_ends(c: Context) -> Finding | None:
             does = f"wait for threads of their own in {call.name}"
             what = f"end the threads of {line.function} with its last sample"
             because = "they may still be at work for samples that were served already"
+            if usual_ends(c.run)[0].cause == "broken off":
+                what = f"end the threads of {line.function} once training has left the epoch"
+                because = "they go on with what they were given: shutdown(cancel_futures=True)"
     do: list[Do] = [Do(what, because, place, sooner(c, mean_ns))]
     if line is None and c.loader.sampler and c.loader.workers:
         do = live_on(c, "they then end once, not in each epoch") or do
@@ -314,13 +320,14 @@ def recreated(c: Context) -> Finding | None:
     elapsed_ns = int(steps.request_ns[-1] - steps.request_ns[0])
     firsts_ns = steps.wait_ns[:-1][steps.batch[:-1] == 0]
     waited_ns = int(firsts_ns.sum())
+    ended_ns = sum(end_ns or 0 for end_ns in ends_ns(c.run).values())
     if elapsed_ns <= 0 or waited_ns < MATTERS * elapsed_ns:
         return None
     return Finding(
         f"iter(loader) is called for every batch ({anew:,} times), and each call waits "
         f"{duration(waited_ns / len(firsts_ns))} for a first batch.",
         [Do("keep the iterator between steps", "batches = iter(loader) once, then next(batches)")],
-        cost=waited_ns / elapsed_ns,
+        cost=(waited_ns + ended_ns) / elapsed_ns,
     )
 
 

@@ -385,6 +385,16 @@ class Framed(IterableDataset[int]):
             pass
 
 
+class Closing(Framed):
+    """It has more samples, and the same after the last one that is wanted."""
+
+    def samples(self) -> Iterator[int]:
+        try:
+            yield from range(100)
+        finally:
+            self.close()
+
+
 class Greedy(Dataset[int]):
     """Keeps Python's lock most of the time, and gives it up elsewhere."""
 

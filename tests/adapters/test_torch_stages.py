@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
+from torch.utils.data import _utils as torch_utils
 from torch.utils.data._utils import fetch, pin_memory, signal_handling
 from torch.utils.data._utils import worker as torch_workers
 from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -201,6 +202,22 @@ def test_lines_are_seen_as_epochs_start_and_end(persistent: bool) -> None:
     told = {stage: {function for at, function in seen if at == stage} for stage, _ in seen}
     assert told["start"] >= {"Framed.open"}
     assert told["end"] == {"Framed.close"}
+
+
+def test_the_line_is_seen_in_which_a_stream_ends_that_training_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Training waits for it, and the end of the epoch has that time."""
+    monkeypatch.setattr(torch_utils, "MP_STATUS_CHECK_INTERVAL", 5.0)  # as torch has it
+    loader = DataLoader(some.Closing(), batch_size=2, num_workers=1)
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        for _ in range(2):
+            next(iter(evaluator))
+        run = evaluator.recorded()
+    ends = [sampled for sampled in run.code if sampled.stage == "end"]
+    places = {place for each in ends for place in (*each.running, *each.blocked)}
+    assert {place.partition(" ")[2] for place in places} == {"Framed.close"}
+    assert min(end.wait_ns or 0 for end in run.ends) >= 0.25e9
 
 
 def test_lines_of_code_are_told_without_workers() -> None:

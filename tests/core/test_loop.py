@@ -61,6 +61,31 @@ def test_a_broken_off_epoch_leaves_its_last_step_open() -> None:
     assert evaluator.get_metrics()["total_time"] == 37e-9
 
 
+class Closing(ScriptedLoader):
+    """Its iterators take 500 ns to end."""
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            yield from super().__iter__()
+        finally:
+            self.clock.advance(500)
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "alternate", "pairs": 2}])
+def test_a_broken_off_epoch_has_the_time_that_its_iterator_takes_to_end(options: Any) -> None:
+    """Unless it does so in the midst of another epoch, whose steps have that time."""
+    clock = FakeClock(1_000_000)
+    evaluator = LoaderEvaluator(Closing(range(9), [10] * 9, clock), clock=clock, **options)
+    next(iter(evaluator))
+    batches = iter(evaluator)
+    next(batches)
+    later = iter(evaluator)
+    next(later)
+    del batches
+    ends = evaluator.recorded().ends
+    assert [(end.request_ns, end.wait_ns) for end in ends] == [(None, 500), (None, None)]
+
+
 def test_opening_the_loader_counts_as_epoch_start() -> None:
     clock = FakeClock()
 

@@ -118,6 +118,17 @@ def test_the_process_counts_by_what_it_does_not_share() -> None:
     assert read(rss_bytes=line(60, 6 * GB)).grows
 
 
+def test_what_workers_have_of_their_own_tells_where_pss_was_read_too_few_times() -> None:
+    """PSS is costly, and read every five seconds; it also rises by pages that they copy."""
+    own = line(90, 150 * GB / 50)
+    pss = np.where(np.arange(90) % 45, np.nan, own)
+    result = read(every_s=0.1, pss_bytes=pss, anonymous_bytes=own)
+    assert (result.says, result.of_own) == (GROWS, pytest.approx(1))
+    assert not read(every_s=0.1, pss_bytes=pss, anonymous_bytes=line(90, 20 * GB / 50)).grows
+    copied = read(pss_bytes=line(60, 6 * GB), anonymous_bytes=np.full(60, 8 * GB))
+    assert (copied.says, copied.of_own) == (GROWS, pytest.approx(0))
+
+
 def test_what_tensors_have_in_shared_memory_is_told_as_that() -> None:
     own, shared = np.full(60, 8 * GB), line(60, 6 * GB, 0)
     result = read("process", anonymous_bytes=own, shared_memory_bytes=shared)

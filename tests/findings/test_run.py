@@ -100,13 +100,16 @@ def test_other_programs_are_told_to_go_once() -> None:
 
 
 def growing(
-    wait_ms: Sequence[float] = (0,) * 2000, workers: int = 2, **read_of_process: Any
+    wait_ms: Sequence[float] = (0,) * 2000,
+    workers: int = 2,
+    subject: str = "process",
+    **of_subject: Any,
 ) -> Run:
-    """A run of batches of 2 MB, whose process is read ten times a second for 20 s."""
-    process = {name: np.broadcast_to(values, 200) for name, values in read_of_process.items()}
+    """A run of batches of 2 MB, whose process or workers are read ten times a second for 20 s."""
+    process = {name: np.broadcast_to(values, 200) for name, values in of_subject.items()}
     machine = {"memory_limit_bytes": [np.nan, 64e9], "memory_available_bytes": [np.nan, 32e9]}
     readings = {
-        ("host", "process"): Columns({"time_ns": np.arange(200) * 100 * MS, **process}),
+        ("host", subject): Columns({"time_ns": np.arange(200) * 100 * MS, **process}),
         ("host", "machine"): Columns({"time_ns": [0, 1], **machine}),
     }
     batches = [steps("real", wait_ms, 10.0, nbytes=2_000_000)]
@@ -127,6 +130,19 @@ def test_batches_that_are_all_kept() -> None:
     )
     waits = growing([30] * 2000, anonymous_bytes=flat, shared_memory_bytes=kept)
     assert diagnose(waits).actions[0].findings == ("process memory",)
+
+
+def test_workers_that_keep_more_and_more_or_copy_pages() -> None:
+    """What is theirs alone is no copy of what they shared with the training process."""
+    own = {"anonymous_bytes": 2e7 * np.arange(200)}
+    says = (
+        "The workers keep more and more: 3.98 GB in 20 s. At this rate the 32.0 GB that are left "
+        "are full in 2 min 40 s, after 16,000 batches."
+    )
+    find, copy = "find what the dataset keeps", "keep dataset lists in arrays, and bound caches"
+    assert told("worker memory", growing(subject="workers", **own)) == (says, find)
+    copied = growing(subject="workers", pss_bytes=own["anonymous_bytes"])
+    assert told("worker memory", copied) == (says, copy)
 
 
 def test_batches_may_be_what_a_dataset_without_workers_keeps() -> None:
@@ -250,6 +266,26 @@ def test_ends_of_epochs() -> None:
     do = "do less in the dataset after its last sample"
     assert told("epoch ends", run_of(epochs, **known)) == (f"{says}.", do)
     assert told("epoch ends", run_of(epochs, mode="log", length=20)) == ()
+
+
+def test_ends_of_epochs_that_training_leaves() -> None:
+    """Their threads go on with what nobody wants; a loader that is made for a batch is no epoch."""
+    threads = {f"{DRAINS} > concurrent.futures._base.Executor.__exit__": 9}
+    code = CodeSamples(0, {}, {f"{DRAINS} > futex": 9}, threads, "end")
+    ends = tuple(EpochEnd(epoch, "broken off", None, 100 * MS) for epoch in range(6))
+    known = {"mode": "log", "ends": ends, "code": (code,)}
+    epochs = [steps("real", [10] + [0] * 19, 10, epoch=epoch) for epoch in range(6)]
+    assert told("epoch ends", run_of(epochs, **known)) == (
+        (
+            "Each epoch ends with a wait of 100 ms, 32.3% of its time, after its last batch: its "
+            f"workers wait for threads of their own in {next(iter(threads))}."
+        ),
+        "end the threads of Shards.__iter__ once training has left the epoch",
+    )
+    left = alternating(first=10, step=10, ideal=10, **{**known, "mode": "alternate"})
+    assert gap(left).share("epoch starts") > 0.1
+    anew = [steps("real", 10, 10, 1, epoch=epoch) for epoch in range(6)]
+    assert told("epoch ends", run_of(anew, **known)) == ()
 
 
 # The run as a whole

@@ -394,6 +394,7 @@ class WithWorkers(WatchedIterator):
             told = channel.take(channel.of_worker(worker)) or {"notes": []}
             for message in told["notes"]:
                 self._note(message)
+            taken += code_samples([{**told, "worker": worker}])
             if "start" in told and worker in self._not_started:
                 self._not_started.remove(worker)
                 start = {**self._starting, **told["start"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -50,6 +51,8 @@ PLACE = "_loadeval_place"
 """Where a stream's fetcher keeps how many samples it has read."""
 HAS_BEGUN = "_loadeval_has_begun"
 """Where a fetcher, of which each epoch has its own, keeps that it has made a batch."""
+HELD_LAST = "_loadeval_held_last"
+"""Where a fetcher keeps what goes when all else that it has is gone."""
 LARGEST_INDEX = 2**62
 FINGERPRINTED, NUMBERS = 4, 1000
 """So many batches of a worker have a fingerprint, of some numbers of each array."""
@@ -215,6 +218,7 @@ class Tracer:
         until = Tracer.fetch.__code__, Tracer.fetcher.__code__
         self.code = CodeSampler(self.activity, *until, in_training=in_training)
         self.guard = Guard(self._fail)
+        self.dataset = dataset
         self._transforms = Transforms(dataset, self.activity, in_training=in_training)
         self._who, self._note, self._in_training = who, note, in_training
         self._consumption = Consumption()
@@ -388,13 +392,33 @@ class Worker:
         self._looks()  # before the worker makes its fetcher
         for kind in FETCHERS:
             kind.fetch = self._looking(vars(kind)["fetch"])  # type: ignore[method-assign]
-        fetcher = partial(self._tracer.fetcher, _DatasetKind.create_fetcher)
+        fetcher = partial(self._fetcher, _DatasetKind.create_fetcher)
         _DatasetKind.create_fetcher = staticmethod(fetcher)  # type: ignore[method-assign]
         self._tracer.code.start(*self._thread)  # a worker's first batch may be its longest
         pickler: Any = queues._ForkingPickler  # type: ignore[attr-defined]  # noqa: SLF001 - the one seam
         self._pickle, self._unpickle = pickler.dumps, pickler.loads
         methods = {"dumps": staticmethod(self._dumps), "loads": staticmethod(self._loads)}
         queues._ForkingPickler = type(pickler.__name__, (pickler,), methods)  # type: ignore[attr-defined]  # noqa: SLF001 - the one seam
+
+    def _fetcher(self, torchs: Callable[..., Any], *of_dataset: Any) -> Any:
+        """What `torchs` makes; once it goes, a stream that training has left ends in here."""
+        fetcher = self._tracer.fetcher(torchs, *of_dataset)
+        if any(each is self._tracer.dataset for each in of_dataset):
+            last = vars(fetcher)[HELD_LAST] = set[None]()  # it goes after the stream's iterator
+            weakref.finalize(fetcher, self._begin_end).atexit = False
+            weakref.finalize(last, self._tell_end).atexit = False
+        return fetcher
+
+    def _begin_end(self) -> None:
+        self._tracer.code.ended()  # what was seen before is of no end
+        self._tracer.activity.thread = self._thread[0]
+
+    def _tell_end(self) -> None:
+        self._tracer.activity.thread = 0
+        if seen := self._tracer.code.ended():
+            with self._tracer.guard:
+                self.tell(code=seen)
+                del self._told["code"]
 
     def _looks(self) -> bool:
         """Whether somebody looks into this worker now."""
