@@ -9,6 +9,7 @@ import sys
 import sysconfig
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
+from dis import opmap
 from itertools import islice
 from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
 from typing import Any
@@ -103,6 +104,7 @@ def current_line(
 def called_by(code: CodeType, offset: int, names: dict[str, Any]) -> str:
     """The function that an instruction calls, by its name in the source: `torch.tensor`.
 
+    A loop that asks for the next item calls what has made the items: `txn.cursor`.
     A name that stands for a module or a compiled function is told by its own in full. "" where
     nothing is called, or its source is not known, as before Python 3.11.
     """
@@ -124,10 +126,13 @@ def _called_by(code: CodeType, offset: int, names: dict[str, Any]) -> str:
     if not source or b"\\" in source:  # an escape may be warned of
         return ""
     try:
-        call = ast.parse(source[begin : len(source) - len(lines[-1].encode()) + end], mode="eval")
-    except (SyntaxError, ValueError):  # of a file that has changed since
+        call: Any = ast.parse(source[begin : len(source) - len(lines[-1].encode()) + end]).body[0]
+    except (SyntaxError, ValueError, IndexError):  # of a file that has changed since
         return ""
-    parts, function = [], getattr(call.body, "func", None)
+    call = call.value if isinstance(call, ast.Expr) else call
+    if code.co_code[offset] == opmap["FOR_ITER"]:  # of a loop or a comprehension, or what it reads
+        call = getattr(getattr(call, "generators", [call])[0], "iter", call)
+    parts, function = [], getattr(call, "func", None)
     while isinstance(function, ast.Attribute):
         parts.append(function.attr)
         function = function.value

@@ -38,6 +38,20 @@ def test_what_an_instruction_calls(function: Any, name: str) -> None:
     assert called_by(code, offset, function.__globals__) == name
 
 
+def loop(batch: Any) -> None:
+    for _ in batch.cursor():
+        pass
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="instructions have no columns")
+def test_a_loop_calls_what_it_goes_through() -> None:
+    called = {
+        each.opname: called_by(loop.__code__, each.offset, {})
+        for each in dis.get_instructions(loop.__code__)
+    }
+    assert (called["FOR_ITER"], called["JUMP_BACKWARD"]) == ("batch.cursor", "")
+
+
 def test_what_nobody_can_see_is_not_told() -> None:
     code = compile("len('a')", "<nowhere>", "eval")
     assert called_by(code, 0, {}) == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -52,12 +53,20 @@ class Remedy(NamedTuple):
     form: str = ""
 
 
-AMPLIFIED = Remedy(
-    "",
-    "read only what is used",
-    "split large files, map them (torch.load(path, mmap=True)), seek by an index, keep what was "
-    "read for the next samples; torch.save saves all that a view is part of: save view.clone()",
-    "far more is read than used",
+AMPLIFIED = (
+    Remedy(
+        r"torch\..*\bload",
+        "save view.clone(), or torch.load(path, mmap=True)",
+        "torch.save saves all that a view is part of, and torch.load reads all of it; a file of "
+        "many samples is better mapped, or split",
+        "far more is read than used",
+    ),
+    Remedy(
+        ".*",
+        "read only what is used",
+        "split large files, map them, seek by an index, keep what was read for the next samples",
+        "far more is read than used",
+    ),
 )
 REMEDIES = (
     Remedy(
@@ -135,8 +144,9 @@ REMEDIES = (
     ),
     Remedy(
         r"scipy\..+\.resample|(.+\.)?signal\.resample",
-        "resample faster",
-        "scipy.signal.resample_poly, or pad to a length with small factors",
+        "use resample_poly, or pad to a fast length",
+        "scipy.signal.resample_poly; scipy.fft.next_fast_len: resample transforms all at once, "
+        "which is slow where a length has a large prime factor",
     ),
     Remedy(
         r"(.+\.)?(iternext\w*|iterprev\w*|cursor)",
@@ -165,9 +175,15 @@ class SlowFormat:
     amplification: float | None
 
 
-def remedy_for(function: str) -> Remedy | None:
+def remedy_for(function: str, of: Sequence[Remedy] = REMEDIES) -> Remedy | None:
     """What is known of a function."""
-    return next((each for each in REMEDIES if re.fullmatch(each.functions, function)), None)
+    return next((each for each in of if re.fullmatch(each.functions, function)), None)
+
+
+def called_by(line: CodeLine, inside: Stages) -> str:
+    """The full name of the function that a line mostly calls; "" where that is not known."""
+    calls = (each for each in inside.calls if each.place.partition(" ")[2] == line.function)
+    return next((call.function for call in calls), "")
 
 
 def remedy_of(line: CodeLine, inside: Stages) -> Remedy | None:
@@ -175,9 +191,8 @@ def remedy_of(line: CodeLine, inside: Stages) -> Remedy | None:
 
     What tells a form of the data is told of all lines together, see `slow_format`.
     """
-    calls = (each for each in inside.calls if each.place.partition(" ")[2] == line.function)
-    names = [*(call.function for call in [*calls][:1]), line.leaf]
-    return next((each for each in map(remedy_for, names) if each and not each.form), None)
+    known = map(remedy_for, (called_by(line, inside), line.leaf))
+    return next((each for each in known if each and not each.form), None)
 
 
 def slow_format(stages: Stages, batch_bytes: float | None) -> SlowFormat | None:
@@ -199,7 +214,8 @@ def slow_format(stages: Stages, batch_bytes: float | None) -> SlowFormat | None:
     if amplification < MUCH_READ or not is_fast:
         return None
     share = line.share * (1 - 1 / amplification)
-    return SlowFormat(AMPLIFIED, line.name, share, amplification)
+    remedy = remedy_for(called_by(line, stages), AMPLIFIED)
+    return remedy and SlowFormat(remedy, line.name, share, amplification)
 
 
 Part: TypeAlias = TransformTime | CodeLine | LibraryCall | SlowFormat

@@ -243,6 +243,8 @@ def head_of_line(c: Context) -> Finding | None:
         f"Finished batches wait for slower ones before them: in {share(of_time)} of the time "
         "training waits while a later batch is ready.",
         do,
+        # A log has no model that tells it from what makes each batch slow.
+        cost=of_time if c.is_log and of_time < MOSTLY * c.waiting else None,
     )
 
 

@@ -166,6 +166,22 @@ class Stream(IterableDataset[Any]):
             if number % 4:
                 yield sample, number
 
+    def of_chained_stages(self, all_of: range, _: range) -> Iterator[Any]:
+        """Each is a generator; labels are read with what is not decoded yet."""
+        read = ({"label": torch.full((9,), number), "image": number} for number in all_of)
+        decoded = ({**each, "image": torch.zeros(30) + each["image"]} for each in read)
+        return (each for each in decoded if each["image"][0] % 4 == 1)
+
+    def of_chosen_before(self, all_of: range, _: range) -> Iterator[Any]:
+        """Of these the labels alone are read for nothing."""
+        read = ({"label": torch.full((9,), number), "image": number} for number in all_of)
+        chosen = (each for each in read if each["image"] % 4 == 1)
+        return ({**each, "image": torch.zeros(30) + each["image"]} for each in chosen)
+
+    def of_like_parts(self, _: range, own: range) -> Iterator[Any]:
+        """No sample is another's, and they have the same content."""
+        yield from (self.decode(number // 2 % 6) for number in own)
+
     def of_a_buffer(self, _: range, own: range) -> Iterator[Any]:
         """Which is still being filled: two are decoded for each one that it gives."""
         buffer = [*map(self.decode, own[:40])]
@@ -181,6 +197,8 @@ class Stream(IterableDataset[Any]):
         ("labelled_ones", 8),
         ("parts", 4),
         ("good_ones", 5),
+        ("chained_stages", 16),
+        ("chosen_before", 4),
         ("a_buffer", -1),
     ],
 )
@@ -190,6 +208,11 @@ def test_samples_that_are_made_and_not_served(way: str, made: int) -> None:
     counted = stages.opened_files >= 0
     assert set(stages.made[counted]) <= {made, made + (way == "good_ones")}
     assert counted.sum() == 2
+
+
+def test_where_a_workers_own_samples_are_alike_those_of_others_may_be() -> None:
+    (stages,) = rows_of(recorded(DataLoader(Stream("like_parts"), batch_size=4, num_workers=2)))
+    assert (stages.fingerprint >= 0).sum() == 2  # of the first batch of each worker
 
 
 def test_workers_that_serve_the_same_samples_begin_with_the_same_fingerprints() -> None:

@@ -14,7 +14,7 @@ from tests.inside.test_blockage import LINE, seen
     ("function", "do"),
     [
         ("pathlib.Path.glob", "list the folder once, in __init__"),
-        ("scipy.signal._signaltools.resample", "resample faster"),
+        ("scipy.signal._signaltools.resample", "use resample_poly, or pad to a fast length"),
         ("iternext", "keep the list of keys"),
     ],
 )
@@ -82,3 +82,18 @@ def test_far_more_is_read_than_used(
     assert (found and found.amplification) == times
     if found:
         assert (found.remedy.form, found.share) == ("far more is read than used", 0.95)
+
+
+@pytest.mark.parametrize(
+    ("function", "do"),
+    [
+        ("torch.serialization.load", "save view.clone(), or torch.load(path, mmap=True)"),
+        ("numpy.fromfile", "read only what is used"),
+    ],
+)
+def test_of_files_that_are_far_too_large_the_function_tells_what_to_do(
+    function: str, do: str
+) -> None:
+    calls = {function: 90}
+    found: Any = slow_format(seen({"": 100}, calls=calls, read_bytes=2_000_000), 100_000)
+    assert (found.remedy.do, found.amplification) == (do, 20)

@@ -486,6 +486,12 @@ def test_slow_validation() -> None:
         "37.9% of this run is waiting for batches of validation.",
         "make Photos.read twice as fast: 100.0% of loading, for validation",
     )
+    uneven_ms = np.random.default_rng(0).uniform(20, 40, 100)  # some wait for those before them
+    uneven = looked_into(stage_rows(uneven_ms, step_ms=1), code=seen, in_order=True)
+    assert diagnose(uneven).findings[-1].rule == "head-of-line blocking"
+    assert told("slow validation", training, validation=uneven)[1:] == (
+        "make Photos.read twice as fast: 100.0% of loading, for validation",
+    )
     anew = [steps("real", [100, 0, 0, 0], 1, epoch=epoch) for epoch in range(20)]
     short = run_of(anew, mode="log", persistent_workers=False, length=4)
     assert told("slow validation", training, validation=short)[1:] == (

@@ -17,6 +17,7 @@ from contextlib import suppress
 from http.client import HTTPConnection
 from inspect import CO_GENERATOR
 from itertools import islice
+from math import prod
 from pathlib import Path
 from threading import get_ident
 from time import perf_counter_ns, process_time_ns, thread_time_ns
@@ -26,6 +27,7 @@ from typing import Any
 from loadeval import leaves
 
 Figures = dict[str, int]
+Call = tuple[CodeType, int]  # a function, and which of its calls
 LEAST_GAP_NS, MOST_GAP_NS, NEVER = 500_000_000, 30 * 10**9, 1 << 63
 MEMORY_SHARE = 0.01
 """The most of its time that a worker reads about its memory."""
@@ -212,7 +214,7 @@ class ThreadState:
 class CallCounter:
     """Counts the files that this thread opens, its connections and HTTP requests, in one batch.
 
-    And the samples that it makes, if functions written in Python return their tensors or arrays.
+    And the samples that it makes, if functions written in Python return or yield their arrays.
     Meanwhile each call takes 0.2 to 1 us longer, so it takes up to half of the batch's time. An
     audit hook would see all threads, but it stays for good, and is called for each `id()`.
     """
@@ -221,7 +223,7 @@ class CallCounter:
         self._counts = {"opened_files": 0, "connections": 0, "requests": 0}
         self._profile = self._count
         self._returns = Counter[CodeType]()
-        self._makers: dict[int, tuple[weakref.ref[Any], CodeType]] = {}
+        self._makers: dict[int, tuple[weakref.ref[Any], Call]] = {}
 
     def start(self, batch_ns: int) -> None:
         """Count in a batch that takes some `batch_ns`, unless somebody profiles this thread."""
@@ -239,21 +241,25 @@ class CallCounter:
     def read(self, samples: list[Any]) -> None:
         """Count how many were made for these samples, the ones that nobody gets included.
 
-        What has made them is a function that has returned something of each. If it has returned
-        twice as many tensors as they have of it, it has made twice as many samples.
+        What has made them is the function that has returned, or yielded, the largest array of each.
+        If it has done so twice as often as they came of it, it has made twice as many samples. Not
+        a generator, while anything that others made stays in a buffer: it may yield older ones.
         """
         if sys.getprofile() is not self._profile:
             return
         sys.setprofile(None)
-        served, makes = Counter[CodeType](), Counter[CodeType]()
+        served, makers = set[Call](), set[CodeType | None]()
         for sample in samples:
-            makers = [*filter(None, map(self._maker, islice(leaves(sample), LEAVES)))]
-            served.update(makers)
-            makes.update({*makers})
-        all_of = [maker for maker, count in makes.items() if count == len(samples)]
-        times = max((self._returns[maker] / served[maker] for maker in all_of), default=0.0)
-        if times:
-            self._counts["made"] = round(times * len(samples))
+            parts = [*islice(leaves(sample), LEAVES)]
+            largest = max(parts, key=lambda part: prod(getattr(part, "shape", ())), default=None)
+            makers.add((self._maker(largest) or (None,))[0])
+            served |= {*filter(None, map(self._maker, parts))}
+        maker = makers.pop() if len(makers) == 1 else None
+        if maker is not None:
+            kept = {call for part, call in self._makers.values() if part() is not None} - served
+            if not maker.co_flags & CO_GENERATOR or kept <= {*self._returns.items()}:
+                came = sum(code is maker for code, _ in served)
+                self._counts["made"] = round(self._returns[maker] / came * len(samples))
         sys.setprofile(self._profile)
 
     def _count(self, frame: FrameType, event: str, called: Any) -> None:
@@ -268,17 +274,20 @@ class CallCounter:
                 self._counts["connections"] += getattr(of_socket, "family", None) in INTERNET
         elif event == "call":
             self._counts["requests"] += frame.f_code is REQUEST
-        elif event == "return" and not (code := frame.f_code).co_flags & CO_GENERATOR:
-            # A generator passes on what others made; so may a tuple of an image and its label.
-            is_one = type(called) not in {tuple, list, dict}
+        elif event == "return":
+            # A generator may pass on what others made; so may a tuple of an image and its label.
+            code, is_one = frame.f_code, type(called) not in {tuple, list, dict}
+            passes_on = not is_one or code.co_flags & CO_GENERATOR
             parts = called.values() if type(called) is dict else [called] if is_one else called
-            for part in islice(parts, LEAVES):
-                if type(part).__weakrefoffset__ and (is_one or self._maker(part) is None):
-                    self._returns[code] += 1
-                    self._makers[id(part)] = weakref.ref(part), code
-                    break
+            made = [part for part in islice(parts, LEAVES) if type(part).__weakrefoffset__]
+            if passes_on:
+                made = [part for part in made if self._maker(part) is None]
+            if made:
+                self._returns[code] += 1
+                call = code, self._returns[code]
+                self._makers |= {id(part): (weakref.ref(part), call) for part in made}
 
-    def _maker(self, made: Any) -> CodeType | None:
-        """The function that has returned it last; None is not known."""
+    def _maker(self, made: Any) -> Call | None:
+        """The call that has returned it last; None is not known."""
         known = self._makers.get(id(made))
         return known[1] if known is not None and known[0]() is made else None

@@ -6,7 +6,7 @@ import operator
 import os
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -85,6 +85,7 @@ class Reading:
 
     is_by_sample = is_stream = False
     read: Callable[[list[Any]], object] | None = None
+    data: Sequence[Any] = ()
 
     def __init__(self, fetcher: Any, index: Any, activity: Activity) -> None:
         self.read_ns = 0
@@ -145,8 +146,9 @@ class Reading:
         is_several = self._is_batch and type(data) is list
         if is_several:
             self._samples = len(data)
+        self.data = data if is_several else [data]
         if self.read is not None:
-            self.read(data if is_several else [data])
+            self.read(self.data)
         return self._collate(data)
 
     def end(self) -> None:
@@ -225,7 +227,7 @@ class Tracer:
         self._memory = None if in_training else OwnMemory()
         self._counter = CallCounter() if counts_calls else None
         self._last_ns = WORTH_NS
-        self._fingerprints = 0 if in_training else FINGERPRINTED
+        self._fingerprints, self._seen = 0 if in_training else FINGERPRINTED, set[int]()
         self._is_over = False
 
     def look(self, on: bool) -> None:
@@ -282,7 +284,12 @@ class Tracer:
             known |= self._known_of(reading, start_ns, end_ns)
             if reading.is_stream and self._fingerprints:
                 self._fingerprints -= 1
-                known |= fingerprint(batch)
+                own = [each["fingerprint"] for each in map(fingerprint, reading.data) if each]
+                if len(self._seen.union(own)) < len(self._seen) + len(own):
+                    self._fingerprints = 0  # samples of one worker are alike: so may be others'
+                else:
+                    known |= fingerprint(batch)
+                self._seen.update(own)
         return batch, known if "fetch_ns" in known else None
 
     def _begin(self, torchs: Fetch, fetcher: Any, reading: Reading, known: Record) -> None:
