@@ -220,7 +220,7 @@ class Tracer:
         until = Tracer.fetch.__code__, Tracer.fetcher.__code__
         self.code = CodeSampler(self.activity, *until, in_training=in_training)
         self.guard = Guard(self._fail)
-        self.dataset = dataset
+        self.dataset = None if in_training else dataset  # what holds it keeps its loader open
         self._transforms = Transforms(dataset, self.activity, in_training=in_training)
         self._who, self._note, self._in_training = who, note, in_training
         self._consumption = Consumption()
