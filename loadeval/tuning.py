@@ -21,7 +21,7 @@ from loadeval.data.log import read_run
 from loadeval.data.run import SECOND_NS, Run, head_for
 from loadeval.errors import LoadevalError, UsageError, in_words
 from loadeval.estimate.stats import Estimate, student
-from loadeval.estimate.steady import closed_steps
+from loadeval.estimate.steady import closed_steps, ends_ns
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.launch.command import ServedBatches, remove_marks, run, why_nothing
 from loadeval.launch.settings import RunSettings
@@ -349,7 +349,7 @@ def _throughput(run: Run, unit: str) -> float:
             "batches="
         )
     amount = len(steps) if unit == "batches" else steps.samples.sum()
-    taken_ns = (steps.wait_ns + steps.step_ns).sum() + sum(end.wait_ns or 0 for end in run.ends)
+    taken_ns = (steps.wait_ns + steps.step_ns).sum() + sum(ns or 0 for ns in ends_ns(run).values())
     return float(SECOND_NS * amount / taken_ns)
 
 

@@ -42,6 +42,7 @@ def demo(
         _train(before, device)
         report = report_of([before])
         text.show(report.screen(report.commands()), height=SCREEN_LINES)
+        typer.echo(f"Figure written to {printable(report.plot(output / 'comparison.png'))}")
         typer.echo(f"The first change, made and measured: loadeval demo --after -o {output}")
         return
     if not before.exists():

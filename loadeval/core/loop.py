@@ -123,6 +123,23 @@ def served(serving: Serving, source: Iterator[Any]) -> MeasuredEpoch:
     return epoch
 
 
+class Left:
+    """It goes after the loader's iterator of an epoch that training has left: then that has ended.
+
+    None of our functions runs while the iterator ends: what it raises and warns of is not ours.
+    """
+
+    def __init__(
+        self, epoch: OpenEpoch, clock: Callable[[], int], guard: Guard, owner: object
+    ) -> None:
+        self._epoch, self._clock, self._guard, self._owner = epoch, clock, guard, owner
+        self._left_ns = clock()
+
+    def __del__(self) -> None:
+        with self._guard:
+            self._epoch.end("broken off", self._left_ns, self._clock())
+
+
 class Serving:
     """One epoch, served by `plan`, and measured: when each batch was asked for, and when it came.
 
@@ -320,14 +337,11 @@ class Serving:
         if self._spans is not None:
             self._spans.close()
         if self._epoch is not None and cause == "broken off":
-            asked_ns = self._clock()
-            for span in self._epoch.spans:
-                span.source = iter(())
-            # Nothing holds the loader's iterator then: it ends, and training waits for that.
-            del self._plan, self._spans, self._span
-            self._batches = self._rest = iter(())
-            now_ns = self._clock()
-        if self._epoch is not None:
+            for span in list(self._epoch.spans):
+                span.source = iter(())  # so that the loader's iterator ends with this object
+            # Attributes go in the order in which they came.
+            self._goes_last = Left(self._epoch, self._clock, self._guard, self._owner)
+        elif self._epoch is not None:
             self._epoch.end(cause, asked_ns, now_ns)
 
     def _next_unmeasured(self) -> Any:

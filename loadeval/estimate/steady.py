@@ -197,9 +197,15 @@ def epoch_lengths(run: Run) -> dict[int, int]:
 
 
 def usual_ends(run: Run) -> list[EpochEnd]:
-    """The epochs that were served to their end, or that training left, where it left several."""
-    whole = [end for end in run.ends if end.cause == "exhausted"]
-    left = [end for end in run.ends if end.cause == "broken off"]
+    """The epochs that were served to their end, or that training left, where it left several.
+
+    A look at some batches is no epoch of training: it has under half of the longest one.
+    """
+    lengths, whole = epoch_lengths(run), [end for end in run.ends if end.cause == "exhausted"]
+    half = max(lengths.values(), default=0) / 2
+    left = [
+        end for end in run.ends if end.cause == "broken off" and half <= lengths.get(end.epoch, 0)
+    ]
     return whole or (left if len(left) >= FEWEST_LEFT else [])
 
 

@@ -64,7 +64,8 @@ def served_cpus(c: Context) -> float:
         for name in ("received", "loopback")
     )
     real, inside, children = c.gap.real, c.stages, c.cpus.computing
-    if real is None or not awaits_network(c) or own <= MOSTLY * of_all or c.is_rank:
+    own /= 2  # questions and answers both come over it
+    if real is None or not awaits_network(c) or own <= MOSTLY * (of_all - own) or c.is_rank:
         return 0.0
     by_loader = ((inside.cpu_ns or 0.0) + (inside.other_cpu_ns or 0.0)) / real.value
     served = (children or 0.0) - by_loader - (c.cpus.workers["ideal"] or 0.0)

@@ -124,13 +124,13 @@ REMEDIES = (
     ),
     Remedy(
         r"(.+\.)?ImageFile\.load|(.+\.)?(imread|imdecode|decode_(image|jpeg|png|webp))",
-        "decode images faster",
-        "Image.draft or reduce for smaller ones, a faster decoder: loadeval backends FOLDER",
+        "decode images smaller (Image.draft), or by a faster decoder",
+        "draft and reduce decode to a smaller size; loadeval backends FOLDER compares decoders",
     ),
     Remedy(
         r"(.+\.)?(resize|thumbnail|Resize\w*)",
-        "resize faster",
-        "decode to a smaller size (Image.draft), a cheaper filter, or smaller files on disk",
+        "resize less (Image.draft), or by a cheaper filter",
+        "what is decoded to a smaller size, or lies so on disk, is resized less",
     ),
     Remedy(
         r"(.+\.)?_?(i?glob\w*|r?glob|iterdir|listdir|scandir|walk)",

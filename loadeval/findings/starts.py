@@ -310,7 +310,7 @@ def recreated(c: Context) -> Finding | None:
     """`iter(loader)` is called for every batch.
 
     Shown by nine of ten epochs, and five or more, that are broken off after one or two batches, and
-    first waits of 5% of the time.
+    first waits and ends of 5% of the time.
     """
     steps, lengths = c.run.steps, epoch_lengths(c.run)
     broken = [end for end in c.run.ends if end.cause == "broken off"]
@@ -320,8 +320,8 @@ def recreated(c: Context) -> Finding | None:
     elapsed_ns = int(steps.request_ns[-1] - steps.request_ns[0])
     firsts_ns = steps.wait_ns[:-1][steps.batch[:-1] == 0]
     waited_ns = int(firsts_ns.sum())
-    ended_ns = sum(end_ns or 0 for end_ns in ends_ns(c.run).values())
-    if elapsed_ns <= 0 or waited_ns < MATTERS * elapsed_ns:
+    ended_ns = sum(end.wait_ns or 0 for end in broken)
+    if elapsed_ns <= 0 or waited_ns + ended_ns < MATTERS * elapsed_ns:
         return None
     return Finding(
         f"iter(loader) is called for every batch ({anew:,} times), and each call waits "

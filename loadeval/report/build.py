@@ -182,7 +182,11 @@ def _at(says: str, where: str | None) -> str:
 
 def findings(r: Result) -> Section:
     """What is wrong: on a screen in a line each."""
-    return section("why", Findings([*map(_found, r.diagnosis.findings)]), priority=6)
+    found, lost = [*map(_found, r.diagnosis.findings)], r.gap.lost_share
+    is_lost = lost is not None and lost.value >= MATTERS
+    if is_lost and not found:
+        return section("why", Text(f"No single cause has {MATTERS:.0%} of the time."), priority=6)
+    return section("why", Findings(found), priority=6)
 
 
 def _found(finding: Finding) -> FindingText:

@@ -34,7 +34,10 @@ def test_slow_transform() -> None:
 @pytest.mark.parametrize(
     ("leaf", "do"),
     [
-        ("ImageFile.load", "decode images faster: 75.0% of loading"),
+        (
+            "ImageFile.load",
+            "decode images smaller (Image.draft), or by a faster decoder: 75.0% of loading",
+        ),
         ("parse", "make Photos.read twice as fast: 75.0% of loading"),
     ],
 )

@@ -70,8 +70,7 @@ def a_log_is_told_how_to_measure_more(result: Result) -> None:
 
 def no_two_facts_have_one_name(result: Result) -> None:
     for block in findings(result).blocks:
-        assert isinstance(block, Findings)
-        for finding in block.found:
+        for finding in block.found if isinstance(block, Findings) else ():
             names = [name for name, _ in finding.facts]
             assert len({*names}) == len(names)
 

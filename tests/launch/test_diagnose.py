@@ -90,7 +90,7 @@ def test_a_program_is_ended_once_enough_was_measured(tmp_path: Path) -> None:
     """The screen is on stderr, and the exit code is 0."""
     done = ran(tmp_path, "diagnose", "--", "python", ENDLESS, 200_000, 0)
     assert done.returncode == 0, done.stderr
-    assert "loadeval: ending the program here, as Ctrl-C does\n" in done.stderr
+    assert "loadeval: enough is measured: ending the program, as Ctrl-C does\n" in done.stderr
     assert "ighly input-bound: training would be " in done.stderr
 
 

@@ -96,13 +96,13 @@ def test_one_training_is_reported_on_stderr(told: Told) -> None:
     assert "Training 1 of" not in result.stderr
     assert "More: loadeval compare logs --full; as a page: loadeval report logs" in text(result)
     assert text(result).endswith(
-        "loader role batches epochs optimizer steps rank0.jsonl training 60 1 60 of 4 samples "
-        "Logs: logs"
+        "loader role batches epochs optimizer steps "
+        "rank0.jsonl training 60 1 60, each of 4 samples Logs: logs"
     )
 
 
 @pytest.mark.parametrize(
-    ("steps", "size"), [(59, " of 4 samples"), (30, " of 8 samples"), (40, "")]
+    ("steps", "size"), [(59, ", each of 4 samples"), (30, ", each of 8 samples"), (40, "")]
 )
 def test_samples_of_an_optimizer_step(told: Told, steps: int, size: str) -> None:
     """They are those of the batches between two; an interrupted program may lack the last step."""
@@ -125,7 +125,7 @@ def test_settings_are_shown_with_their_loader(told: Told) -> None:
         return ended
 
     shown = text(told(does, "--set", "num_workers=2"))
-    assert "rank0.jsonl training 60 1 60 of 4 samples num_workers=2" in shown
+    assert "rank0.jsonl training 60 1 60, each of 4 samples num_workers=2" in shown
     assert "reached no loader" not in shown
     shutil.rmtree("logs")
     assert "The settings of --set reached no loader" in text(
@@ -217,7 +217,7 @@ def test_a_program_that_was_ended_early_is_a_success(told: Told) -> None:
 
     result = told(does, "--mode", "alternate", "--stop-after", "5")
     assert result.exit_code == 0
-    assert "loadeval: ending the program here, as Ctrl-C does\n" in result.stderr
+    assert "loadeval: enough is measured: ending the program, as Ctrl-C does\n" in result.stderr
 
 
 def test_a_command_that_cannot_be_started(told: Told) -> None:

@@ -59,16 +59,19 @@ class CodeSampler:
 
     def take(self) -> dict[Seen, int]:
         """The most frequent places since the last call, with how often they were seen."""
-        if not (self._counts or self._untold):
-            return {}
-        # No lock, which a fork may keep: at most the look of this moment is lost, and a copy is
-        # made at once, where a loop would see that the other thread still adds to it.
-        counts, self._counts = self._counts, Counter()
-        self._untold.update(counts.copy())
+        self.keep()
         taken = dict(self._untold.most_common(AT_ONCE))
         for place in taken:
             del self._untold[place]
         return taken
+
+    def keep(self) -> None:
+        """Keep what was seen until now for `take`: no end of an epoch is in it."""
+        if self._counts:
+            # No lock, which a fork may keep: at most the look of this moment is lost, and a copy is
+            # made at once, where a loop would see that the other thread still adds to it.
+            counts, self._counts = self._counts, Counter()
+            self._untold.update(counts.copy())
 
     def ended(self) -> dict[Seen, int]:
         """Where it was since the last call, which the end of an epoch has turned out to be."""

@@ -410,22 +410,26 @@ class Worker:
     def _fetcher(self, torchs: Callable[..., Any], *of_dataset: Any) -> Any:
         """What `torchs` makes; once it goes, a stream that training has left ends in here."""
         fetcher = self._tracer.fetcher(torchs, *of_dataset)
-        if any(each is self._tracer.dataset for each in of_dataset):
-            last = vars(fetcher)[HELD_LAST] = set[None]()  # it goes after the stream's iterator
-            weakref.finalize(fetcher, self._begin_end).atexit = False
-            weakref.finalize(last, self._tell_end).atexit = False
+        with self._tracer.guard:
+            if any(each is self._tracer.dataset for each in of_dataset):
+                last = vars(fetcher)[HELD_LAST] = set[None]()  # it goes after the stream's iterator
+                weakref.finalize(fetcher, self._begin_end).atexit = False
+                weakref.finalize(last, self._tell_end).atexit = False
         return fetcher
 
     def _begin_end(self) -> None:
-        self._tracer.code.ended()  # what was seen before is of no end
-        self._tracer.activity.thread = self._thread[0]
+        with self._tracer.guard:
+            self._tracer.code.keep()
+            self._tracer.activity.thread = self._thread[0]
 
     def _tell_end(self) -> None:
-        self._tracer.activity.thread = 0
-        if seen := self._tracer.code.ended():
-            with self._tracer.guard:
-                self.tell(code=seen)
-                del self._told["code"]
+        with self._tracer.guard, suppress(ValueError):  # of so many lines that they do not fit
+            self._tracer.activity.thread = 0
+            if seen := self._tracer.code.ended():
+                try:
+                    self.tell(code=seen)
+                finally:
+                    del self._told["code"]
 
     def _looks(self) -> bool:
         """Whether somebody looks into this worker now."""
