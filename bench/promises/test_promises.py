@@ -123,7 +123,7 @@ def test_following_advice_brings_what_it_promises(case: str, tmp_path: Path) -> 
 def test_first_workers_that_stay_bring_what_is_promised(tmp_path: Path) -> None:
     graphs = GRAPHS(waits_ms=4, tensors=2)
     said = graphs.said(tmp_path)
-    advice = said.finding("zero workers").do
+    advice = said.findings[0].do
     options = {str(each.setting): each.proposed for each in advice if each.setting}
     assert options.keys() == {"num_workers", "persistent_workers"}
     measured = speedup(graphs, replace(graphs, options=options))

@@ -21,6 +21,7 @@ from bench.zoo import outside
 from bench.zoo.costs import MS, Burn, Pause, hashes
 from bench.zoo.outside import sleeping
 from bench.zoo.programs import Samples, Stream, Training
+from loadeval import read_run
 from loadeval.probes.host import HostProbe  # memory is read often, so that seconds show hours
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on few CPUs
@@ -239,13 +240,15 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_stages_add_up_to_the_loader_alone(case: str, tmp_path: Path) -> None:
-    """Within a tenth; the rest is told as not attributed."""
+    """Within a tenth, where it was looked into; the rest is told as not attributed."""
     dataset, options = CASES[case]
     loader = DataLoader(dataset, batch_size=4, **options)
-    training = Training(loader, lambda _: hashes(100), epochs=3)
-    said = compared(training.logged(tmp_path / "run.jsonl", probes=()))
+    training = Training(loader, lambda _: hashes(100), epochs=6)
+    path = training.logged(tmp_path / "run.jsonl", probes=())
+    said = compared(path)
     assert said.stages_ns is not None
-    assert said.gap.loader_only is not None
+    looked = [each for each in read_run(path).prefetches if each.instrumented and each.timed]
+    alone_ns = sum(each.elapsed_ns for each in looked) / sum(each.timed for each in looked)
     total_ns, charged_ns, not_attributed_ns = said.stages_ns
     assert charged_ns + not_attributed_ns == pytest.approx(total_ns)
-    assert charged_ns == pytest.approx(said.gap.loader_only.value, rel=WITHIN)
+    assert charged_ns == pytest.approx(alone_ns, rel=WITHIN)

@@ -527,9 +527,9 @@ def fits_into_memory(c: Context) -> Finding | None:
     """What is loaded in each epoch would fit into memory, where it need not be loaded again.
 
     Shown by the batches of an epoch, which take half of the free memory at most.
-    Excluded by fetching that is under half of the loader's time.
+    Excluded by waits of under 5% of the time, and fetching that is under half of the loader's.
     """
-    if not c.loses or c.charged("fetch") < MOSTLY:
+    if not c.loses or c.waiting < MATTERS or c.charged("fetch") < MOSTLY:
         return None
     ends_itself = any(end.cause == "exhausted" for end in c.run.ends)
     batches = length_of_epochs(c.run) if ends_itself else c.loader.length

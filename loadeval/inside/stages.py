@@ -258,7 +258,8 @@ def stages(run: Run) -> Stages | None:
         batches=int(rows.sum()),
         total_ns=total_ns / count,
         stages=tuple(shares),
-        not_attributed_ns=total_ns / count - sum(share.charged_ns for share in shares),
+        not_attributed_ns=round(total_ns / count - sum(each.charged_ns for each in shares), 3)
+        + 0.0,
         transforms=transforms,
         callers=callers,
         sizes=tuple(
@@ -302,6 +303,10 @@ def why_no_stages(run: Run) -> str:
     return f"loadeval cannot look into {loader}; the page on adapters says how to"
 
 
+MOMENT_NS = 1_000_000
+"""By how much our own work between batches taken back to back may differ; a block follows them."""
+
+
 def _taken_back_to_back(run: Run, batches: Columns) -> Mask:
     """Which batches were taken back to back, and timed: see Prefetch."""
     rows = np.zeros(len(batches), dtype=np.bool_)
@@ -309,11 +314,14 @@ def _taken_back_to_back(run: Run, batches: Columns) -> Mask:
         if prefetch.began_ns is None or not prefetch.timed:
             continue
         first, last = np.searchsorted(batches.epoch, [prefetch.epoch, prefetch.epoch + 1])
-        batch = batches.batch[first:last]
-        since = batch[batches.requested_ns[first:last] >= prefetch.began_ns]
-        if len(since):  # by their numbers, for rows may be missing
-            end = int(since[0]) + prefetch.batches
-            rows[first:last] |= (batch >= end - prefetch.timed) & (batch < end)
+        requested_ns, batch = batches.requested_ns[first:last], batches.batch[first:last]
+        untimed = prefetch.batches - prefetch.timed
+        between_ns = (prefetch.elapsed_ns - sum(prefetch.waits_ns[untimed:])) / prefetch.timed
+        untimed_ns = sum(prefetch.waits_ns[:untimed]) + untimed * between_ns + MOMENT_NS
+        until_ns = prefetch.began_ns + untimed_ns + prefetch.elapsed_ns
+        taken = (requested_ns >= prefetch.began_ns) & (requested_ns < until_ns)
+        if taken.any():  # by their numbers, for rows may be missing
+            rows[first:last] |= taken & (batch > batch[taken].max() - prefetch.timed)
     return rows
 
 

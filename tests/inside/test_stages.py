@@ -29,8 +29,13 @@ def charged_ms(result: Stages) -> dict[str, float]:
 
 def alone(rows: Columns, first: int, batches: int, timed: int, **known: Any) -> Run:
     """A run in which some batches were taken back to back, the last `timed` of which count."""
-    (began_ns,) = rows.requested_ns[rows.batch == first].tolist()
-    prefetch = Prefetch(0, int(rows.epoch[0]), batches, timed, 0, began_ns=began_ns)
+    taken = rows.take((rows.batch >= first) & (rows.batch < first + batches))
+    until_ns = int(taken.delivered_ns[-1])
+    waits_ns = np.diff([*taken.requested_ns.tolist(), until_ns]).tolist()
+    epoch, began_ns = int(rows.epoch[0]), int(taken.requested_ns[0])
+    prefetch = Prefetch(
+        0, epoch, batches, timed, sum(waits_ns[-timed:]), waits_ns=waits_ns, began_ns=began_ns
+    )
     return looked_into(rows, prefetches=(prefetch,), **known)
 
 
@@ -95,6 +100,16 @@ def test_between_batches_taken_back_to_back_workers_go_on() -> None:
         result = inside(alone(rows, 0, 40, 30))
         assert result.total_ns == expected_ms * MS
         assert charged_ms(result) == {"fetch": expected_ms}
+
+
+def test_a_batch_that_was_not_looked_into_moves_no_other() -> None:
+    """As the first of those that were taken back to back: the one after them is not of them."""
+    rows = one_worker(40, [*[8] * 20, 500, *[8] * 19])
+    rows = rows.replace(requested_ns=rows.requested_ns + 50 * MS * (rows.batch >= 20))
+    run = alone(rows, 10, 10, 6)
+    without = looked_into(rows.take(rows.batch != 10), prefetches=run.prefetches)
+    for result in map(inside, (run, without)):
+        assert (result.batches, result.total_ns) == (6, 10 * MS)
 
 
 @pytest.mark.parametrize("told", [{"epoch": 1}, {"began_ns": None}])
