@@ -260,7 +260,7 @@ def loaders_table(loaders: Sequence[tuple[LoaderRecord, Run]]) -> Table:
             each, samples = run.batches / record.optimizer_steps, run.steps.samples
             is_whole = round(each) >= 1 and abs(each - round(each)) < NEARLY_WHOLE
             if is_whole and (samples >= 0).all():
-                steps += f", each of {samples.mean() * round(each):.4g} samples"
+                steps += f" x {samples.mean() * round(each):.4g} samples"
         served = f"{run.batches:,}", f"{len(set(run.steps.epoch.tolist())):,}"
         overrides = (run.loader.overrides or {}).items()
         changed = ", ".join(f"{name}={value!r}" for name, value in overrides)

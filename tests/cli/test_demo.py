@@ -30,8 +30,9 @@ def test_the_screen_names_what_comes_next(tmp_path: Path, monkeypatch: pytest.Mo
     code, out, err = run("--output", tmp_path)
     assert code == 0, err
     log = tmp_path / "run.jsonl"
-    assert out.splitlines()[-2:] == [
+    assert out.splitlines()[-3:] == [
         f"More: loadeval compare {log} --full; as a page: loadeval report {log}",
+        f"Figure written to {tmp_path / 'comparison.png'}",
         f"The first change, made and measured: loadeval demo --after -o {tmp_path}",
     ]
 

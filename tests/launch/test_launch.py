@@ -119,7 +119,7 @@ def test_a_program_keeps_its_exit_code_and_is_tracked(launch: Launch, tmp_path: 
     done = launch(command, "--track", "tensorboard")
     assert done.code == 7
     assert done.main.optimizer_steps == 4
-    assert "training 16 2 4 of 32 samples" in " ".join(done.err.split())
+    assert "training 16 2 4 x 32 samples" in " ".join(done.err.split())
     (tracked,) = (tmp_path / "runs").iterdir()
     assert "rank0" in tracked.name
 

@@ -97,13 +97,11 @@ def test_one_training_is_reported_on_stderr(told: Told) -> None:
     assert "More: loadeval compare logs --full; as a page: loadeval report logs" in text(result)
     assert text(result).endswith(
         "loader role batches epochs optimizer steps "
-        "rank0.jsonl training 60 1 60, each of 4 samples Logs: logs"
+        "rank0.jsonl training 60 1 60 x 4 samples Logs: logs"
     )
 
 
-@pytest.mark.parametrize(
-    ("steps", "size"), [(59, ", each of 4 samples"), (30, ", each of 8 samples"), (40, "")]
-)
+@pytest.mark.parametrize(("steps", "size"), [(59, " x 4 samples"), (30, " x 8 samples"), (40, "")])
 def test_samples_of_an_optimizer_step(told: Told, steps: int, size: str) -> None:
     """They are those of the batches between two; an interrupted program may lack the last step."""
 
@@ -125,7 +123,7 @@ def test_settings_are_shown_with_their_loader(told: Told) -> None:
         return ended
 
     shown = text(told(does, "--set", "num_workers=2"))
-    assert "rank0.jsonl training 60 1 60, each of 4 samples num_workers=2" in shown
+    assert "rank0.jsonl training 60 1 60 x 4 samples num_workers=2" in shown
     assert "reached no loader" not in shown
     shutil.rmtree("logs")
     assert "The settings of --set reached no loader" in text(

@@ -40,7 +40,7 @@ def test_the_command_with_other_settings_has_them(tmp_path: Path) -> None:
     done = ran(tmp_path, *OTHER_SETTINGS.split()[1:])
     assert done.returncode == 0, done.stderr
     shown = " ".join(done.stderr.split())
-    for line in ("rank0.jsonl training 128 2 128 of 16 samples", "num_workers=2"):
+    for line in ("rank0.jsonl training 128 2 128 x 16 samples", "num_workers=2"):
         assert line in shown
         assert line in " ".join(PAGE.split())
 
