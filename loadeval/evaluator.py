@@ -189,7 +189,7 @@ class Measurement:
                     then = partial(self._after, most, made, adapter, source, owner)
                     plan = RealEpoch(source, clock, opened_ns, most, then)
                 given = clock, owner, self.guard, self._annotation
-                return served(Serving(plan, begin, self.counter.best_for, *given), source)
+                return served(Serving(plan, begin, self.counter.counting_for, *given), source)
         if source is not None:
             return source
         with self.guard:
@@ -245,7 +245,7 @@ class Measurement:
                 recorder = self.recorder
                 plan = ReplayEpoch(cache, batches, recorder.note)
                 given = self.settings.clock, owner, self.guard, self._annotation
-                serving = Serving(plan, recorder.begin_epoch, plan.counter_for, *given)
+                serving = Serving(plan, recorder.begin_epoch, lambda _: plan, *given)
                 return served(serving, iter(()))
         return cache.unmeasured(batches)
 

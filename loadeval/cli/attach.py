@@ -20,7 +20,7 @@ from loadeval.report.as_json import as_json
 from loadeval.report.text import show
 
 EPILOG = "Exit codes: 0 done; 1 no such process, no training or no stacks; 2 wrong usage."
-PID = "Any process of the training: itself, one of its workers, or what launched it."
+PID = "The training, a worker, or its launcher."
 
 
 def attach(

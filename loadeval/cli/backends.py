@@ -24,11 +24,11 @@ JPEG = {".jpg", ".jpeg"}
 PIXELS_DIFFER = 2
 """Decoding by another library alone makes less, of 255 levels; a smaller size makes more."""
 
-FOLDER = "A folder of JPEGs, with a subfolder for each class."
-TRANSFORM = "How long the shorter side becomes, and the side of the square taken from the middle."
-STEP = "How long a training step takes for a batch, such as 20ms: that much work on one CPU."
-ONLY = "Measure this recipe; may be given several times. Without it all that are installed."
-CODE = "Print the file of the fastest on stdout, and all else on stderr."
+FOLDER = "JPEGs, in a subfolder for each class."
+TRANSFORM = "Sizes of an image."
+STEP = "A step computes so long, on one CPU."
+ONLY = "Measure this recipe alone, or these."
+CODE = "Print the file of the fastest on stdout."
 
 
 def backends(  # noqa: C901, PLR0913 - an option for each setting, and one way through
@@ -40,7 +40,7 @@ def backends(  # noqa: C901, PLR0913 - an option for each setting, and one way t
         str, typer.Option(metavar="TEXT", help=TRANSFORM)
     ] = "resize 256, crop 224",
     step: Annotated[str, typer.Option(metavar="TIME", help=STEP)] = "20ms",
-    batch_size: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 32,
+    batch_size: Annotated[int, typer.Option(metavar="N", min=1, help="Images in a batch.")] = 32,
     only: Annotated[list[str] | None, typer.Option(metavar="NAME", help=ONLY)] = None,
     code: Annotated[bool, typer.Option("--code", help=CODE)] = False,
     output: console.Figure = None,

@@ -15,20 +15,17 @@ from loadeval.report import text
 from loadeval.report.report import Report, report_of
 from loadeval.words import printable
 
-EPILOG = f"{console.EXIT_CODES} With a limit: 3 loss above it (whole 95% CI); 4 undecided."
-RUNS = (
-    "Logs or metrics files; or a folder, of a `loadeval run` or of a job's ranks. One run; a log "
-    "and a replay; two runs of one program, before and after a change; or several backends."
-)
-BETWEEN = "Look at a window of the run alone, in seconds since its start: --between 120s 180s."
-FAIL_ABOVE = "Exit with 3 if more than PERCENT of the time is lost (whole 95% CI), 4 if undecided."
-FAIL_SLOWER = "Of two runs: exit with 3 if the second is more than PERCENT slower, 4 if undecided."
+EPILOG = f"{console.EXIT_CODES} With a limit: 3 above it (whole 95% CI); 4 undecided."
+RUNS = "Logs of runs, or folders of logs."
+BETWEEN = "Look at a window, in seconds: 120s 180s."
+FAIL_ABOVE = "Exit 3 if more is lost, 4 if undecided."
+FAIL_SLOWER = "Exit 3 if it is slower, 4 if undecided."
 
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help=RUNS)],
     output: console.Figure = None,
-    full: Annotated[bool, typer.Option("--full", help="Print everything, not one screen.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print everything, not a screen.")] = False,
     json: console.AsJson = False,
     between: Annotated[
         tuple[str, str] | None, typer.Option("--between", metavar="BEGIN END", help=BETWEEN)
@@ -40,10 +37,11 @@ def compare(
         float | None, typer.Option(metavar="PERCENT", min=0, max=100, help=FAIL_SLOWER)
     ] = None,
 ) -> None:
-    """Show what runs measured: on one screen, or everything with --full.
+    """Show what runs measured, on one screen.
 
-    Of a run of mode log: how long training waited, and for what. Of two runs of one program:
-    whether the second is slower, and what changed. Of several backends: which is fastest.
+    Of a run of mode log: how long training waited, and for what; beside a replay: what loading
+    costs. Of two runs of one program: whether the second is slower, and what changed. Of several
+    backends: which is fastest. Of a folder: the run, or the ranks, whose logs it has.
     """
     window = None if between is None else (seconds(between[0]), seconds(between[1]))
     report = report_of(runs, window)

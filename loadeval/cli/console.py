@@ -26,8 +26,8 @@ INTERRUPTED = 130
 SCREEN_LINES = 24
 LOOK_SHARE = 20
 """Between two looks at a run that goes on there is so many times as long as one takes."""
-FIGURE = "Also draw a figure: PNG, SVG or PDF, by the extension."
-COMMAND = "What to run, as you would without loadeval. Write -- before it."
+FIGURE = "Also draw it: a .png, .svg or .pdf."
+COMMAND = "What to run, as without loadeval."
 EXIT_CODES = "Exit codes: 0 done; 1 failed; 2 wrong usage."
 
 

@@ -17,15 +17,15 @@ from loadeval.report.blocks import Times
 from loadeval.report.report import report_of
 from loadeval.words import printable
 
-AFTER = "Train with the first change that an earlier demo advised, and tell what it brought."
+AFTER = "Make the first change, and tell what it brought."
 
 
 def demo(
     after: Annotated[bool, typer.Option("--after", help=AFTER)] = False,
     device: Annotated[str, typer.Option(metavar="<cpu|cuda>", help="What to train on.")] = "cpu",
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder for images and run logs.")
-    ] = Path("loadeval-demo"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="For images and logs.")] = Path(
+        "loadeval-demo"
+    ),
 ) -> None:
     """Train on JPEGs, and alternate real and ideal loading.
 

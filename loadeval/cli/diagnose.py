@@ -26,8 +26,8 @@ EPILOG = (
     "Exit code: the command's own; 0 where loadeval ended it, 1 where nothing was measured, 126 or "
     "127 where it could not be started."
 )
-BATCHES = "Measure N batches and stop, even if the result is not precise yet."
-GO_ON = "Let the program run on, unmeasured, once enough was measured."
+BATCHES = "Measure N batches, precise or not."
+GO_ON = "Let the program run on after that, unmeasured."
 PAIRS = 8
 HALF_WIDTH = 0.05
 """Of the share of the time lost: an interval under five points either way."""

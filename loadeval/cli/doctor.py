@@ -17,7 +17,7 @@ from loadeval.report.blocks import Section, Table
 from loadeval.report.text import show
 
 EPILOG = "Exit codes: 0 nothing to change; 1 something to change, or failed; 2 wrong usage."
-RUN = "A run whose loader is to fit this machine: its workers and its batches."
+RUN = "A run whose loader is to fit this machine."
 
 
 def doctor(

@@ -12,9 +12,9 @@ from loadeval.data.log import read_run
 from loadeval.export import ENDINGS, export_run
 from loadeval.words import printable
 
-RUN = "A run log, or the folder of one; or a file of save_metrics(); for csv also one of DALI's."
-FORMAT = "chrome: a timeline for ui.perfetto.dev; csv: tables of batches, readings and stages."
-OUTPUT = "The file; by default beside the run's file."
+RUN = "A log, the folder of one, or a metrics file."
+FORMAT = "A timeline for Perfetto, or tables."
+OUTPUT = "The file; by default beside the log."
 
 
 def export(

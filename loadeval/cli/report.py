@@ -12,7 +12,7 @@ from loadeval.errors import UsageError
 from loadeval.report.report import report_of
 from loadeval.words import printable
 
-OUTPUT = "Where the page goes; by default beside the first run, or into its folder."
+OUTPUT = "The page; by default beside the first run."
 
 
 def report(
@@ -21,9 +21,9 @@ def report(
         Path | None, typer.Option("--output", "-o", metavar="PAGE", help=OUTPUT)
     ] = None,
 ) -> None:
-    """Write an HTML page with everything the runs measured, and charts.
+    """Write one HTML page with everything, and charts.
 
-    One file that opens in a browser, without a network. It holds the names of the files, and
+    A file that opens in a browser, without a network. It holds the names of the files, and
     what the runs recorded about their machine. An earlier page is replaced, anything else is not.
     """
     run = runs[0]

@@ -46,28 +46,17 @@ EPILOG = (
     "Exit code: the command's own, also where a signal ended it; 0 where loadeval ended it, 5 "
     "where --abort-on-hang did. 126 and 127: it could not be started."
 )
-MODE = "log: record waits. alternate: alternate real and ideal loading, to measure the speed-up."
-BATCHES = "Measure no more of a loader after N batches; the program goes on."
-STOP_AFTER = "End the program, as Ctrl-C does, after N batches of the training loader."
-SET = (
-    "Change a setting of the training loader, such as num_workers=4; validation.num_workers=4 "
-    "changes the other loaders."
-)
-ALLOW_CHANGES = (
-    "Let settings change what is trained on: batch_size, drop_last, the order of samples."
-)
-OUTPUT = "The folder of the logs, new or empty; by default one in loadeval-runs."
-TRACK = "Send throughput and waits to this tracker while the program trains."
-REDACT = (
-    "Put placeholders in place of paths, host and user names, names of runs and texts of "
-    "exceptions."
-)
-ANNOTATE = "Make waits and steps NVTX ranges, for Nsight Systems: nsys profile loadeval run ..."
-HANG_AFTER = (
-    "Look for a hang after SECONDS without a batch; 0 turns this off. By default 10 times the "
-    "longest wait so far, and at least 30 s."
-)
-ABORT = "End the program where it hangs, with exit code 5."
+MODE = "Record waits, or the speed-up too."
+BATCHES = "Measure no more after N batches of a loader."
+STOP_AFTER = "End the program after N training batches."
+SET = "Change a loader's setting: num_workers=4."
+ALLOW_CHANGES = "Let that change batches, or their order."
+OUTPUT = "The folder of the logs, new or empty."
+TRACK = "Send figures to mlflow, wandb or tensorboard."
+REDACT = "Hide paths, hosts, users and texts of errors."
+ANNOTATE = "Make waits and steps NVTX ranges, for Nsight."
+HANG_AFTER = "Look for a hang after so long; 0: never."
+ABORT = "End the program where it hangs."
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)]
 AllowChanges = Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)]
@@ -85,9 +74,7 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
     settings: Set = None,
     allow_changes: AllowChanges = False,
     output: Output = None,
-    track: Annotated[
-        str | None, typer.Option(metavar="mlflow|wandb|tensorboard", help=TRACK)
-    ] = None,
+    track: Annotated[str | None, typer.Option(metavar="TRACKER", help=TRACK)] = None,
     redact: Annotated[bool, typer.Option("--redact", help=REDACT)] = False,
     annotate: Annotated[bool, typer.Option("--annotate", help=ANNOTATE)] = False,
     hang_after: Annotated[

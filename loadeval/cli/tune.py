@@ -14,8 +14,8 @@ from loadeval.report.as_json import as_json
 from loadeval.report.text import show
 from loadeval.tuning import tune_command
 
-SPACE = "Values to choose from, the cheapest first: num_workers=2,4,8. Can be given several times."
-STOP_AFTER = "End each run after N batches; by default after some 5 s of training."
+SPACE = "Values to try, the cheapest first: num_workers=2,4."
+STOP_AFTER = "End each run after N batches, not some 5 s."
 
 
 def tune(

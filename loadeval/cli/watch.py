@@ -24,7 +24,7 @@ from loadeval.report.build import headline, result_of
 from loadeval.report.report import report_of
 from loadeval.words import printable, span
 
-RUN = "The run log that a training writes, or the folder of its logs, which may be empty so far."
+RUN = "The log of a training, or its folder, maybe empty."
 INTERVAL = "Seconds between two updates."
 MINUTE_S = 60.0
 

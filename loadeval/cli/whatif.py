@@ -18,25 +18,25 @@ from loadeval.report.whatif import LEAST, plot_worker_curve, whatif_as_dict, wha
 from loadeval.report.whatif import whatif as ask
 from loadeval.words import printable
 
-RUN = "A run of mode alternate: its log, or the folder of it."
-FASTER = (
-    "Make a transform or function this many times as fast, such as GaussianBlur=4. Or a part of "
-    "loading: fetch, collate, indices, transfer, pin; or the training step. May be given several "
-    "times."
-)
-CPUS = "CPUs that training and its workers share, without other programs."
+RUN = "The log, or the folder, of an alternating run."
+FASTER = "Make a part faster: GaussianBlur=4."
+CPUS = "CPUs that training may use."
 
 
 def whatif(  # noqa: PLR0913 - an option for each setting
     run: Annotated[Path, typer.Argument(metavar="RUN", help=RUN)],
     *,
-    num_workers: Annotated[int | None, typer.Option(min=0, help="Worker processes.")] = None,
-    prefetch_factor: Annotated[
-        int | None, typer.Option(min=1, help="Batches prefetched for each worker.")
+    num_workers: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Worker processes.")
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Samples in a batch.")] = None,
+    prefetch_factor: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Batches ready for each worker.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Samples in a batch.")
+    ] = None,
     cpus: Annotated[
-        float | None, typer.Option(metavar="COUNT", min=0.01, max=10_000, help=CPUS)
+        float | None, typer.Option(metavar="N", min=0.01, max=10_000, help=CPUS)
     ] = None,
     in_order: Annotated[
         bool | None,
@@ -48,7 +48,8 @@ def whatif(  # noqa: PLR0913 - an option for each setting
 ) -> None:
     """Predict throughput under other settings of the loader.
 
-    Without options, for each number of workers; with some, for these settings. Nothing is
+    Without options, for each number of workers; with some, for these settings. A part that becomes
+    faster is a transform or function, or fetch, collate, indices, transfer, pin or step. Nothing is
     measured: the batches of the run are simulated by the rules of PyTorch's DataLoader.
     """
     options = {name: each for name, each in locals().items() if name in LEAST and each is not None}

@@ -15,11 +15,10 @@ import numpy.typing as npt
 from loadeval.adapter import Adapter, IterableAdapter
 from loadeval.core import batch as inside
 from loadeval.core.batch import as_count, named_leaves, own_count_of, survey
-from loadeval.core.recorder import NOTHING, Count, nothing_in
+from loadeval.core.recorder import NOTHING, Count
 from loadeval.data.columns import UNKNOWN
 from loadeval.errors import in_words, is_of_a_signal, warn
 
-PLAIN_VALUES = (int, float, complex, str, type(None))
 PLAIN_RULES = {IterableAdapter.samples, IterableAdapter.nbytes}
 BATCHES_PER_LEAF, OVERHEAD_LEAVES = 32, 8
 """Bytes are added up once in so many batches for each leaf, which takes as long as so many more."""
@@ -52,16 +51,13 @@ class Counter:
         self.leaves = 0
         self._gave_up = False
 
-    def best_for(self, batch: Any) -> Callable[[Any], Count]:
-        """A function from a batch to its Count, the same object while nothing changes.
+    def counting_for(self, batch: Any) -> Structure:
+        """What counts batches, quickly those that are built like `batch`.
 
-        It is quick for batches that are built like `batch`. Samples are right for every batch;
-        bytes are, or UNKNOWN, as long as they change with the shape of the first array, and else in
-        most.
+        Samples are right for every batch; bytes are, or UNKNOWN, as long as they change with the
+        shape of the first array, and else in most.
         """
-        if self.plain and (self._gave_up or issubclass(type(batch), PLAIN_VALUES)):
-            return nothing_in
-        return Structure(self, batch).count
+        return Structure(self, batch)
 
     def count(self, batch: Any, samples: int | None = None) -> Count:
         """Samples and bytes of `batch`, the slow and exact way.
@@ -98,7 +94,7 @@ class Counter:
 
 
 class Structure:
-    """Counts batches that are built like `batch` by the way to their first array, found once.
+    """Counts batches that are built like `batch` by the way to their first array: see Counting.
 
     The mark of a batch is what its samples follow from: how many items it has, and the shape of
     its first array, or what an adapter or the user count by themselves. Batches of one mark have
@@ -107,7 +103,7 @@ class Structure:
     that is built in another way is counted by itself, and those after it are taken to be like it.
     """
 
-    _mark_of: Callable[[Any], Any]
+    mark_of: Callable[[Any], Any]
     _samples_of: Callable[[Any], int]
 
     def __init__(self, counter: Counter, batch: Any) -> None:
@@ -119,22 +115,19 @@ class Structure:
     def _begin(self, batch: Any) -> None:
         counter = self._counter
         self._known: dict[Any, Count] = {}
-        self._mark: Any = None  # that of no batch
-        self._counted: Count = NOTHING
-        self._left = self._period = 1
-        self._mark_of, self._samples_of = (
+        self.mark: Any = None  # that of no batch
+        self.period = 1
+        self.mark_of, self._samples_of = (
             by_first_array(batch) if counter.plain else (counter.samples, int)
         )
 
-    def count(self, batch: Any) -> Count:
-        """The Count of `batch`, the same object while nothing changes."""
+    def count(self, batch: Any, mark: Any, *, is_due: bool) -> Count:
+        """See Counting; the same object for all batches of a mark, but those that are due."""
         try:
-            mark = self._mark_of(batch)
-            if mark == self._mark:
-                left = self._left = self._left - 1
-                if left:
-                    return self._counted
-            return self._look(batch, mark)
+            if mark is None:
+                mark = self.mark_of(batch)
+            self.mark, before = mark, self._known.get(mark)
+            return self._added_up(batch, mark, before) if before is None or is_due else before
         except Exception as error:  # a batch of another structure fails in its own way
             if is_of_a_signal(error):
                 raise
@@ -142,17 +135,12 @@ class Structure:
             self._begin(batch)
             return counted
 
-    def _look(self, batch: Any, mark: Any) -> Count:
-        """Count a batch of another mark than the one before, or whose turn it is to be added up.
+    def _added_up(self, batch: Any, mark: Any, before: Count | None) -> Count:
+        """The Count of a batch of that mark; the one `before` had this Count.
 
         Raises LookupError where it is of another structure.
         """
         samples = self._samples_of(mark)
-        before = self._known.get(mark)
-        if before is not None and self._left > 1:
-            self._left -= 1
-            self._mark, self._counted = mark, before
-            return before
         exact = self._counter.count(batch, samples)
         if exact[0] != samples:  # the first array was not the one that is looked at
             raise LookupError
@@ -161,16 +149,18 @@ class Structure:
             self._bytes_vary |= UNKNOWN != before[1] != exact[1]
             most = BATCHES_PER_LEAF * (self._counter.leaves + OVERHEAD_LEAVES)
             most //= VARYING_OFTENER if self._bytes_vary else 1
-            self._period = min(2 * self._period, most)
-        self._left, self._mark = self._period, mark
+            self.period = min(2 * self.period, most)
         if len(self._known) > MOST_MARKS:
             self._known.clear()
         counted = (samples, UNKNOWN) if self._bytes_vary else exact
-        self._counted = self._known[mark] = before if before == counted else counted
-        counted = exact if self._bytes_vary else self._counted
+        usual = self._known[mark] = before if before == counted else counted
+        counted = exact if self._bytes_vary else usual
         padding = padding_of(batch) if self._tells_padding else None
         self._tells_padding = padding is not None
-        return counted if padding is None else (*counted, *padding)
+        counted = counted if padding is None else (*counted, *padding)
+        if counted is not usual:
+            self.mark = None  # for the next batch has the usual Count
+        return counted
 
 
 def by_first_array(batch: Any) -> tuple[Callable[[Any], Any], Callable[[Any], int]]:

@@ -10,9 +10,9 @@ from typing import Any, Protocol, cast
 
 from loadeval.adapter import begun
 from loadeval.core.annotate import Annotation, annotated
-from loadeval.core.recorder import NOTHING, Count, OpenEpoch, Span, nothing_in
+from loadeval.core.recorder import Count, OpenEpoch, Span
 from loadeval.data.lines import Cause
-from loadeval.errors import Guard, of_the_loader
+from loadeval.errors import Guard, is_of_a_signal, of_the_loader
 
 CHUNK = 4096
 """For so many batches in a row, at most, the hot loop only reads the clock and counts."""
@@ -20,13 +20,29 @@ CHUNK_GROWTH = 8
 """The first chunks of an epoch grow by this factor."""
 SEVERAL_THREADS = "epoch {}: several threads read it at once, so what they read is not measured"
 MISSING = object()
-"""In the place of a batch that has not come; None is a batch like any other."""
+"""In the place of a batch that has not come, or of its mark; None is a batch like any other."""
 
 
 Spans = Generator[Span, None, None]
-Hot = tuple[Iterator[Any], Callable[[Any], Count], Count, list[int], Callable[[], int]]
-"""What the hot loop reads of a span: its batches, what counts them, the Count of the last one,
-where times are noted, and the clock."""
+Hot = tuple[Iterator[Any], Callable[[Any], Any], Any, list[int], Callable[[], int]]
+"""What the hot loop reads of a span: its batches, what tells the mark of one, the mark of the batch
+before, where times are noted, and the clock. Batches of one mark are counted alike."""
+
+
+class Counting(Protocol):
+    """Counts batches. Those with the `mark` of the last one are like it.
+
+    Of `period` batches in a row one is counted by itself, to be sure.
+    """
+
+    mark: Any
+    period: int
+
+    def mark_of(self, batch: Any, /) -> Any:
+        """What tells batches that are alike."""
+
+    def count(self, batch: Any, mark: Any, *, is_due: bool) -> Count:
+        """The Count of a batch of that mark; None is not known. From then on it is `mark`."""
 
 
 class EpochPlan(Protocol):
@@ -56,6 +72,10 @@ def chunk_sizes() -> Iterator[int]:
     while True:
         yield size
         size = min(size * CHUNK_GROWTH, CHUNK)
+
+
+def not_known(_batch: Any) -> None:
+    """The mark of a batch before the first one is counted."""
 
 
 class RealEpoch(EpochPlan):
@@ -143,8 +163,8 @@ class Left:
 class Serving:
     """One epoch, served by `plan`, and measured: when each batch was asked for, and when it came.
 
-    `begin` gives the OpenEpoch to note it in, once the first batch is asked for. `counter_for`
-    makes the counting function from the first batch. `owner` is held, so that its log stays open.
+    `begin` gives the OpenEpoch to note it in, once the first batch is asked for. `counting_for`
+    makes the Counting from the first batch. `owner` is held, so that its log stays open.
     Where there is an `annotation`, a profiler's ranges are around waits and steps.
 
     What fails in here trips `guard`. Once that has tripped, here or elsewhere, the rest of the
@@ -159,22 +179,24 @@ class Serving:
         self,
         plan: EpochPlan,
         begin: Callable[[], OpenEpoch],
-        counter_for: Callable[[Any], Callable[[Any], Count]],
+        counting_for: Callable[[Any], Counting],
         clock: Callable[[], int],
         owner: object,
         guard: Guard,
         annotation: Annotation | None,
     ) -> None:
-        self._plan, self._begin, self._counter_for = plan, begin, counter_for
+        self._plan, self._begin, self._counting_for = plan, begin, counting_for
         self._clock, self._owner, self._guard = clock, owner, guard
         self._annotation = annotation
         self._epoch: OpenEpoch | None = None
         self._spans: Spans | None = None
         self._span: Span | None = None
-        self._batches: Iterator[Any] = iter(())
-        self._count: Any = None  # what counts batches, from the first one on
+        self._source: Iterator[Any] = iter(())  # what the span has left
+        self._batches: Iterator[Any] = iter(())  # of these, up to the next one to be sure of
+        self._until: int | None = None  # how many batches of the span there are up to that
+        self._counting: Counting | None = None  # from the first batch on
         self._is_loaders = False  # what is raised now
-        self._between_spans: Hot = (iter(()), nothing_in, NOTHING, [], clock)
+        self._between_spans: Hot = (iter(()), not_known, MISSING, [], clock)
         self._hot: Hot | None = self._between_spans
         """None while a batch is asked for, and where nothing is measured any more."""
         self._next_hot: Hot | None = self._hot
@@ -193,14 +215,20 @@ class Serving:
         request: int | None = None
         batch: Any = MISSING
         try:
-            batches, count, before, marks, clock = hot
+            batches, mark_of, before, marks, clock = hot
             request = clock()
             while True:
                 for batch in batches:
                     deliver = clock()
-                    counted = count(batch)
-                    if counted is not before:
-                        self._note_count(counted)
+                    try:
+                        mark = mark_of(batch)
+                        is_alike = mark == before
+                    except Exception as error:  # a batch of another structure fails in its own way
+                        if is_of_a_signal(error):
+                            raise
+                        mark = is_alike = None
+                    if is_alike is not True:
+                        self._count(batch, mark, is_due=before is MISSING)
                     marks.append(request)
                     marks.append(deliver)
                     self._hot = self._next_hot
@@ -209,28 +237,26 @@ class Serving:
                 opened = self._go_on(request)
                 if opened is None:
                     break
-                request, (batches, count, before, marks, clock) = opened
+                request, (batches, mark_of, before, marks, clock) = opened
         except BaseException as error:
             if not self._ends(error, request, batch):
                 raise
         return self._next_unmeasured()
 
-    def _count_first(self, batch: Any) -> Count:
-        cast("OpenEpoch", self._epoch).started(batch)
-        self._count = self._counter_for(batch)
-        counted: Count = self._count(batch)
-        self._note_count(counted)
-        return counted
-
-    def _note_count(self, counted: Count) -> None:
-        """From the batch on that has come, this is the Count."""
-        span = cast("Span", self._span)
+    def _count(self, batch: Any, mark: Any, *, is_due: bool) -> None:
+        """Count the batch that has come, and those that are like it."""
+        span, counting = cast("Span", self._span), self._counting
+        if counting is None:
+            cast("OpenEpoch", self._epoch).started(batch)
+            counting = self._counting = self._counting_for(batch)
+        counted = counting.count(batch, mark, is_due=is_due)
         if counted is not span.counts[-1][1]:
             span.counts.append((span.served, counted))
         if not self._is_shared:
-            self._next_hot = self._batches, self._count, counted, span.marks, self._clock
+            of_marks = counting.mark_of, counting.mark
+            self._next_hot = self._batches, *of_marks, span.marks, self._clock
 
-    def _go_on(self, request: int) -> tuple[int, Hot] | None:
+    def _go_on(self, request: int) -> tuple[int, Hot] | None:  # noqa: C901 - one way through
         """Go on with the span after an exception, or to the next one.
 
         Returns when the next batch was asked for, and where the hot loop finds it; None at the end
@@ -244,11 +270,14 @@ class Serving:
         if interrupted:
             epoch.failure = None
             request = request if self._asked_ns is None else self._asked_ns
+        elif self._span is not None and self._span.served == self._until:
+            return self._clock(), self._limited(self._span, epoch)
         elif self._span is not None:
             done, self._span = self._span, None
             done.asked_ns = request
             # With what is around its batches the step ends.
-            self._batches, self._next_hot = iter(()), None
+            self._source = self._batches = iter(())
+            self._next_hot = None
             if epoch.gpu_idle is not None:
                 epoch.gpu_idle.end_step()
             is_waiting = done.fell_short or not done.served  # for what it did not have
@@ -290,15 +319,19 @@ class Serving:
         if epoch.gpu_idle is not None:
             batches = epoch.gpu_idle.watched(batches)
         unserved, self._unserved = self._unserved, deque()
-        batches = chain(unserved, batches) if unserved else batches
-        self._batches = islice(batches, span.size - span.served)
+        self._source = chain(unserved, batches) if unserved else batches
+        return self._limited(span, epoch)
+
+    def _limited(self, span: Span, epoch: OpenEpoch) -> Hot:
+        """The next batches of a span, of which the first is counted by itself."""
         # What is around the batches notes itself what the loader raises.
         self._is_loaders = not (span.is_ours or self._annotation or epoch.gpu_idle)
-        count = self._count or self._count_first
-        hot = self._batches, count, span.counts[-1][1], span.marks, self._clock
-        if self._count is not None and not self._is_shared:
-            self._next_hot = hot
-        return hot
+        left, counting = span.size - span.served, self._counting
+        count = min(left, counting.period if counting else 1)
+        self._until = span.served + count if count < left else None
+        self._batches = islice(self._source, count)
+        mark_of = counting.mark_of if counting else not_known
+        return self._batches, mark_of, MISSING, span.marks, self._clock
 
     def _ends(self, error: BaseException, request: int | None, batch: Any) -> bool:
         """Whether `error` is ours: what is left is served without us then.

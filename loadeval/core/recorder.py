@@ -38,11 +38,6 @@ Count = tuple[int, ...]
 NOTHING: Count = (UNKNOWN, UNKNOWN)
 
 
-def nothing_in(_batch: Any) -> Count:
-    """Counts batches in which there is nothing to count."""
-    return NOTHING
-
-
 @dataclass(slots=True, eq=False)
 class Span:
     """At most `size` batches of `source`, and what the hot loop notes of them.
@@ -95,8 +90,8 @@ class Span:
         requests, deliveries = marks[::2], marks[1::2]
         steps: list[int | None] = (requests[1:] - deliveries[:-1]).tolist()
         counts = list(self.counts)
-        which = np.searchsorted([row for row, _ in counts], np.arange(start, stop), "right") - 1
-        samples, nbytes = np.array([count[:2] for _, count in counts], np.int64)[which].T.copy()
+        lengths = np.diff(np.clip([*(row for row, _ in counts), stop], start, stop))
+        samples, nbytes = np.repeat([count[:2] for _, count in counts], lengths, axis=0).T
         block = log_lines.Block(
             epoch=epoch,
             arm=self.arm,

@@ -22,7 +22,7 @@ from loadeval.core.batch import (
     parts,
 )
 from loadeval.core.counting import Counter
-from loadeval.core.loop import EpochPlan, chunk_sizes
+from loadeval.core.loop import CHUNK, EpochPlan, chunk_sizes
 from loadeval.core.recorder import Count, Span
 from loadeval.errors import CacheError, warn
 
@@ -161,12 +161,15 @@ class ReplayEpoch(EpochPlan):
     change on every batch is a copy, and changed ones are dropped; `note` is told so once.
     """
 
+    period = CHUNK
+
     def __init__(self, cache: BatchCache, batches: float, note: Callable[[str], None]) -> None:
         self._cache = cache
         self._note = note
         self._numbers = numbers(batches)
         self._last = cache.kept[0]
         self._is_over = False
+        self.mark: Count | None = None
 
     def spans(self, epoch: int) -> Generator[Span, None, None]:  # noqa: ARG002 - see EpochPlan
         """See EpochPlan."""
@@ -181,9 +184,14 @@ class ReplayEpoch(EpochPlan):
         """See EpochPlan."""
         return map(self._cache.unmeasured_batch, self._numbers)
 
-    def counter_for(self, _batch: Any) -> Callable[[Any], Count]:
+    def mark_of(self, _batch: Any) -> Count:
         """Batches were counted when they were kept."""
-        return lambda _: self._last.count
+        return self._last.count
+
+    def count(self, batch: Any, mark: Count | None, *, is_due: bool) -> Count:  # noqa: ARG002 - see Counting
+        """See Counting."""
+        self.mark = mark or self.mark_of(batch)
+        return self.mark
 
     def _left(self) -> Iterator[Any] | None:
         """What is left; None at the end."""

@@ -113,9 +113,10 @@ def column_of(values: Sequence[int | None]) -> Column:
 
 def listed(column: Column) -> list[Any] | None:
     """The column as a list, None for what is not known; None for one that is unknown throughout."""
-    if len(column) and (column == UNKNOWN).all():
-        return None
-    return [None if value == UNKNOWN else value for value in column.tolist()]
+    known, values = column != UNKNOWN, list[Any](column.tolist())
+    if known.all():
+        return values
+    return [None if value == UNKNOWN else value for value in values] if known.any() else None
 
 
 def mean_known(column: Column) -> float | None:

@@ -108,20 +108,22 @@ def test_a_programs_own_alarm_reaches_it(
     """It may go off in the middle of what loadeval does; no batch is lost by it."""
     evaluator = LoaderEvaluator(range(LENGTH), mode)
     counter, seen = evaluator._measurement.counter, list[int]()
-    best_for = counter.best_for
+    counting_for = counter.counting_for
 
     def going_off(batch: Any) -> Any:
-        count = best_for(batch)
+        counting = counting_for(batch)
+        mark_of = counting.mark_of
 
-        def counted(batch: Any) -> Any:
+        def marked(batch: Any) -> Any:
             if batch == place and batch not in seen:
                 seen.append(batch)
                 alarm()
-            return count(batch)
+            return mark_of(batch)
 
-        return counted
+        counting.mark_of = marked
+        return counting
 
-    monkeypatch.setattr(counter, "best_for", going_off)
+    monkeypatch.setattr(counter, "counting_for", going_off)
     served = read_on(iter(evaluator))
     assert served.count(TimeIsUpError) <= 1
     assert [outcome for outcome in served if type(outcome) is int] == list(range(LENGTH))
