@@ -20,9 +20,9 @@ from loadeval.data.columns import UNKNOWN
 from loadeval.errors import in_words, is_of_a_signal, warn
 
 PLAIN_RULES = {IterableAdapter.samples, IterableAdapter.nbytes}
-BATCHES_PER_LEAF, OVERHEAD_LEAVES = 32, 8
+BATCHES_PER_LEAF, OVERHEAD_LEAVES = 128, 8
 """Bytes are added up once in so many batches for each leaf, which takes as long as so many more."""
-VARYING_OFTENER = 8
+VARYING_OFTENER = 32
 """Where they change though the first array does not, they are added up so many times as often."""
 MOST_MARKS = 1024
 """So many shapes of the first array are remembered, with what batches of each have."""
