@@ -130,15 +130,6 @@ def test_memory_is_that_of_training_and_workers() -> None:
     assert "  3.00 GB\n" in str(result)
 
 
-def test_a_page_has_the_inside_of_each_loader() -> None:
-    result = report_of_runs([turns("a"), turns("b", 20), turns("c", 30)])
-    assert [section.title for section in result.sections() if not section.priority] == [
-        f"{name}: {title}"
-        for name in "abc"
-        for title in ("inside the loader", "along the run", "what was measured")
-    ]
-
-
 def test_unequal_work_is_refused(scripted: Scripted) -> None:
     """By the first batch of each."""
     unlike = scripted.loader(10, batch=IMAGES.astype(np.float32))

@@ -176,20 +176,6 @@ def test_replay_may_begin_after_real_batches(after: int, served: str) -> None:
     assert epochs[-1] == "exhausted"
 
 
-def test_recording_ends_after_so_many_batches(tmp_path: Path) -> None:
-    """Training goes on as it is; the log is complete, and says where the recording ended."""
-    path = tmp_path / "run.jsonl"
-    with LoaderEvaluator(Loader(), batches=5, log_file=path) as evaluator:
-        for _ in range(3):
-            assert list(evaluator) == ["a", "b", "c"]
-    run = read_run(path)
-    assert (run.closed, run.notes, run.batches) == (True, (), 5)
-    assert [end.cause for end in run.ends] == ["exhausted", "unmeasured"]
-    assert run.ends[-1].request_ns == int(
-        (run.steps.request_ns + run.steps.wait_ns + run.steps.step_ns)[-1]
-    )
-
-
 def test_batches_of_an_epoch_that_goes_on_are_recorded_ones() -> None:
     evaluator = LoaderEvaluator(range(9), batches=5)
     epoch = iter(evaluator)

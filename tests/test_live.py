@@ -55,14 +55,6 @@ def followed(path: Path) -> LiveRun:
     return run.run
 
 
-def test_before_the_first_batch() -> None:
-    """Nothing that is not known is made up."""
-    assert LiveRun().silent_ns(0) is None
-    run = taken(header(), block([]))
-    assert (run.name, run.epoch, run.batches, run.epoch_start_ns) == ("a run", None, 0, None)
-    assert run.last_minute() == {}
-
-
 @pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
 def test_the_last_minute_is_what_a_report_says(tmp_path: Path, mode: str) -> None:
     waits_ns = [SECOND if number == 123 else 2 * MS for number in range(500)]

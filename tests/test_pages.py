@@ -19,7 +19,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.runs import DEMO
-from tests.runs.measured import record_texts
+from tests.runs.measured import record
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -147,7 +147,9 @@ def test_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}")
     for name, mode in LOGS.get(page.stem, {}).items():
-        record_texts(tmp_path / f"{name}.jsonl", mode)
+        # Three epochs of texts.
+        times = {"epochs": 3, "batches": 120, "wait_ms": 3, "step_ns": 5_000_000}
+        record(tmp_path / f"{name}.jsonl", mode, batch="text", num_cached_batches=4, **times)
     if page.stem in FILES:
         path, name = FILES[page.stem]
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -97,12 +97,6 @@ def test_a_run_says_what_happened_and_to_whom_not(tmp_path: Path) -> None:
     assert tell_tales(tmp_path) == {}
 
 
-def test_each_run_has_placeholders_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SALT)
-    hosts = [measured(redact=True).header.environment["host"] for _ in range(2)]
-    assert hosts[0] != hosts[1]
-
-
 RANKS = """
 import os, subprocess, sys
 if len(sys.argv) > 1:

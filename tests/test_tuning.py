@@ -88,13 +88,6 @@ def test_the_fastest_is_chosen_and_printed(loaders: Loaders) -> None:
     assert str(result) == PRINTED
 
 
-def test_settings_are_measured_forth_and_back(loaders: Loaders) -> None:
-    """A run before them has the present settings."""
-    loaders.tune(rounds=2)
-    workers = [settings["num_workers"] for settings in loaders.made]
-    assert workers == [1, *(1, 2, 4, 4, 2, 1), *(1, 2, 4, 4, 2, 1)]
-
-
 def test_what_is_not_shown_to_be_faster_is_not_chosen(loaders: Loaders) -> None:
     """On average 4 workers are faster, but not in each turn."""
     waits = iter([40, 40, 30, 50, 40, 40, 20, 50, 40] * 10)

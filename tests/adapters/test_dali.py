@@ -105,13 +105,12 @@ IMAGES = 30
 
 @pytest.mark.filterwarnings("ignore:Please set `reader_name`:Warning")  # DALI's own, of `size`
 @pytest.mark.parametrize("policy", ["FILL", "DROP", "PARTIAL"])
-@pytest.mark.parametrize("auto_reset", [True])
 @pytest.mark.parametrize(
     ("padded", "shards", "by_size"),
     [(False, 1, False), (True, 3, False), pytest.param(False, 1, True, marks=pytest.mark.check)],
 )
 def test_epochs_are_dalis_own(
-    dali_pipeline: Make, policy: str, auto_reset: bool, padded: bool, shards: int, by_size: bool
+    dali_pipeline: Make, policy: str, padded: bool, shards: int, by_size: bool
 ) -> None:
     options = {"reader_name": None, "size": IMAGES} if by_size else {}
 
@@ -120,7 +119,7 @@ def test_epochs_are_dalis_own(
             dali_pipeline(4, shard_id=n, num_shards=shards, pad_last_batch=padded)
             for n in range(shards)
         ]
-        return iterator(pipelines, policy, auto_reset=auto_reset, **options)
+        return iterator(pipelines, policy, auto_reset=True, **options)
 
     bare, loader = make(), make()
     evaluator = LoaderEvaluator(loader)

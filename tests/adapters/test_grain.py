@@ -78,12 +78,6 @@ def test_an_iterator_by_itself_has_one_epoch() -> None:
         assert (info.workers, info.prefetch_depth, info.batch_size) == (None, None, None)
 
 
-def test_the_description_is_the_loaders() -> None:
-    info = describe(batches())
-    assert info.backend.endswith("BatchIterDataset")
-    assert info.adapter.endswith(".GrainAdapter")
-
-
 def test_a_length_that_may_be_wrong_is_not_told() -> None:
     """A MapDataset counts what it drops, and an endless one says a large number."""
     assert describe(elements().repeat(2)).length == 2 * ELEMENTS

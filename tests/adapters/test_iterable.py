@@ -68,25 +68,6 @@ def test_what_a_callable_returns_is_served(make: Any, mode: str) -> None:
             assert all(map(same_batch, epoch, make()))
 
 
-class Counted:
-    """Counts how often it is asked for a loader."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def __call__(self) -> Iterator[int]:
-        self.calls += 1
-        return iter([self.calls] * 3)
-
-
-def test_it_is_called_once_for_each_epoch() -> None:
-    """What the first call makes is the first epoch, though it is called when it is wrapped."""
-    factory = Counted()
-    evaluator = LoaderEvaluator(factory)
-    assert [list(evaluator) for _ in range(3)] == [[1] * 3, [2] * 3, [3] * 3]
-    assert factory.calls == 3
-
-
 def test_a_factory_that_makes_no_loader_is_refused() -> None:
     with pytest.raises(UsageError, match="cannot read batches from 'NoneType'"):
         LoaderEvaluator(lambda: None)

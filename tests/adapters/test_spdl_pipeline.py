@@ -85,14 +85,6 @@ def test_kept_batches_give_their_shared_memory_back() -> None:
     assert [batch[0, 0] for batch in evaluator.cached_batches] == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
-def test_a_function_returns_a_pipeline_for_each_epoch(mode: str) -> None:
-    with LoaderEvaluator(pipeline, mode, num_cached_batches=5) as evaluator:
-        for epoch in (list(evaluator), list(evaluator)):
-            assert len(epoch) == 5
-            assert all(map(same_batch, epoch, pipeline()))
-
-
 @pytest.mark.parametrize("make", [pipeline, started])
 def test_a_second_epoch_of_a_pipeline_is_an_error(make: Any) -> None:
     """It says what to pass instead, whoever has started the pipeline."""

@@ -207,11 +207,6 @@ def test_a_task_of_a_pool_was_lost() -> None:
     assert judged(training).cause == "lock"
 
 
-def test_a_step_that_has_not_ended() -> None:
-    hang = judged(observed(PID, (STEP,), "futex", parent=1), observed(7, idle(0)))
-    assert (hang.cause, hang.is_hang, hang.line) == ("step", False, "train.py:40 backward")
-
-
 def collective(**options: Any) -> Hang:
     return judged(observed(PID, (ALL_REDUCE, STEP), "futex", parent=1), **options)
 

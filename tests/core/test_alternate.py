@@ -62,19 +62,6 @@ def counted(run: Run, arm: str) -> Any:
     return (steps.pair != UNKNOWN) & (steps.arm == ARMS.index(arm))
 
 
-def test_real_blocks_wait_and_ideal_blocks_do_not() -> None:
-    evaluator, _, clock = alternating(300)
-    train(evaluator, clock)
-    run = evaluator.recorded()
-    steps = run.steps
-    real, ideal = counted(run, "real"), counted(run, "ideal")
-    assert set(steps.wait_ns[real].tolist()) == {LOAD_NS}
-    assert set(steps.wait_ns[ideal].tolist()) == {0}
-    assert set(steps.step_ns[real | ideal].tolist()) == {STEP_NS}
-    assert ideal.sum() >= 4 * 8
-    assert real.sum() > 2 * ideal.sum()
-
-
 @pytest.mark.parametrize("length", [2000, 5])
 def test_no_batch_counts_that_was_served_while_instruments_were_read(length: int) -> None:
     """They are read in every third pair, its warm-ups included, and before the first block."""
@@ -253,13 +240,6 @@ def test_an_interrupt_just_before_a_batch_is_handed_over_loses_none(prefetched: 
 
 def environment() -> dict[str, Any]:
     return dict(alternating(1)[0].recorded().header.environment)
-
-
-def test_a_running_process_group_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch_distributed = pytest.importorskip("torch.distributed")
-    for name, value in (("is_initialized", True), ("get_world_size", 2), ("get_rank", 1)):
-        monkeypatch.setattr(torch_distributed, name, lambda value=value: value)
-    assert (environment()["rank"], environment()["world_size"]) == (1, 2)
 
 
 def test_a_launcher_tells_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,12 +123,6 @@ def test_epochs_longer_than_a_chunk_are_whole(mode: Any, count: int) -> None:
     assert set(recorded["step"]) == {2}
 
 
-@pytest.mark.parametrize("batch", [None, 0])
-def test_an_evaluator_that_nobody_holds_serves_any_batch(batch: Any) -> None:
-    """It lives while it is iterated, and None is a batch like any other."""
-    assert list(iter(LoaderEvaluator([1, batch, 2]))) == [1, batch, 2]
-
-
 CORRUPT = {13, 14, 50, 99}
 
 

@@ -42,17 +42,9 @@ def test_filling_reads_exactly_the_batches_it_keeps() -> None:
     assert loader.asked == 5
 
 
-def test_an_epoch_has_as_many_batches_as_the_loaders() -> None:
-    evaluator = replay(batches(10), num_cached_batches=3)
-    served = [float(batch["x"][0, 0]) for batch in evaluator]
-    assert served == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
-    assert len(list(evaluator)) == 10
-
-
 def test_replay_is_endless_when_told_to_be() -> None:
     endless = replay(Counting(), num_cached_batches=2, epoch_batches=float("inf"))
     assert len(list(itertools.islice(endless, 5000))) == 5000
-    assert len(list(replay(Counting(), num_cached_batches=2, epoch_batches=5))) == 5
 
 
 def test_a_loader_shorter_than_the_cache_is_replayed_whole() -> None:

@@ -46,10 +46,3 @@ def test_a_wrong_argument_is_named(options: dict[str, Any], message: str) -> Non
     with pytest.raises(UsageError, match=message) as caught:
         LoaderEvaluator(**{"loader": [1], **options})
     assert isinstance(caught.value, ValueError)
-
-
-def test_warmup_follows_the_prefetch_depth() -> None:
-    """The queue's depth and one batch are not steady by default, and one more in replay."""
-    assert LoaderEvaluator([1]).recorded().header.warmup == 1
-    assert LoaderEvaluator([1], mode="replay").recorded().header.warmup == 2
-    assert LoaderEvaluator([1], warmup=7).recorded().header.warmup == 7

@@ -37,17 +37,6 @@ def test_packages_are_those_that_were_imported_and_the_loaders_own() -> None:
     assert "no-such-package" not in packages
 
 
-def test_cpus_when_python_started() -> None:
-    """Whatever the process was bound to since."""
-    cpus = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(cpus)})
-    try:
-        assert describe_environment()["cpus_usable"] == 1
-        assert describe_environment()["cpus_at_start"] == len(cpus)
-    finally:
-        os.sched_setaffinity(0, cpus)
-
-
 @pytest.mark.parametrize(("text", "named"), [("close", ["OMP_PROC_BIND"]), ("FALSE", []), ("", [])])
 def test_variables_that_bind_threads_to_cpus(
     monkeypatch: pytest.MonkeyPatch, text: str, named: list[str]

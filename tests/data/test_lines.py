@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from loadeval.data.lines import Event, LoaderInfo, OperatorTimes, StageTimes, decode, encode, since
-from tests.runs.given import make_header
+from tests.builder import make_header
 
 
 def test_what_is_not_known_is_null_or_left_out() -> None:

@@ -26,7 +26,8 @@ from loadeval.data.lines import (
 )
 from loadeval.data.log import read_run
 from loadeval.errors import RunLogError
-from tests.runs.given import make_header, write_log
+from tests.builder import make_header
+from tests.runs.given import write_log
 
 FIRST = Block(0, "real", [0, 17], [10, 10], [7, None], [4, None])
 LAST = Block(0, "ideal", [40, 60], [10, 3], pair=5)

@@ -12,7 +12,7 @@ import pytest
 from loadeval.data import redaction
 from loadeval.data.lines import CodeSamples, EpochEnd, Event, Line, LoaderInfo, Readings
 from loadeval.data.redaction import SALT, run_salt, share_salt
-from tests.runs.given import make_header
+from tests.builder import make_header
 
 MISSING = "[Errno 2] No such file or directory: '/data/patient-7.dcm'"
 placeholder = partial(redaction.placeholder, salt="a salt")

@@ -23,11 +23,6 @@ def test_the_last_of_the_longest_epochs_is_shown_whole() -> None:
     assert stretch.batches.batch.tolist() == list(range(30))
 
 
-def test_of_a_long_epoch_the_middle_is_shown() -> None:
-    stretch = stretch_of(looked_into(stage_rows(10, 900)))
-    assert stretch.says == "Epoch 0, batches 350 to 549, 200 of them drawn"
-
-
 def test_a_batch_goes_through_its_stages_one_after_the_other() -> None:
     took = {"index_ms": 1, "collate_ms": 2, "pickle_ms": 3, "receive_ms": 4, "pin_ms": 5}
     rows = stage_rows(10, 1, workers=1, **took)

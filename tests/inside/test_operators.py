@@ -71,14 +71,6 @@ def test_the_time_in_which_a_pipeline_rests_does_not_count() -> None:
 SINK = line("sink", 9, queue_blocked_ns=0)
 
 
-def test_the_busiest_operator_is_the_bottleneck() -> None:
-    read = line("read", 0, task=200, run=200, concurrency=1)
-    decode = line("decode", 1, task=3600, run=3500, concurrency=2)
-    report = report_of(by_turns(read, decode, SINK))
-    assert report.bottleneck is report.operators[1]
-    assert report.bottleneck.busy_share == 0.875
-
-
 def test_of_two_that_are_busy_all_the_time_the_busier_one_is_the_bottleneck() -> None:
     """Their times are not exactly known, so that both may be over all of it."""
     lines = (line(f"{work}", 1, task=work, run=work, concurrency=1) for work in (2100, 2900))

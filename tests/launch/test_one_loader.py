@@ -39,15 +39,6 @@ def numbers(batches: Any) -> list[float]:
 every_mode = pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
 
 
-@every_mode
-def test_the_loader_itself_is_measured(mode: str) -> None:
-    own = loader()
-    with install(own, mode) as installed:
-        assert type(own) is DataLoader
-        assert numbers(own) == list(range(20))
-        assert len(installed.recorded().steps) == 5
-
-
 class Halving(BatchSampler):
     """Wraps a batch sampler, as Accelerate's do to skip batches or to share them out."""
 

@@ -30,14 +30,6 @@ def seen(family: Family) -> dict[int, Usage]:
     return family.usages()
 
 
-def test_children_are_found_when_they_come(family: Family, make_child: MakeChild) -> None:
-    assert not seen(family)
-    first = make_child()
-    assert list(seen(family)) == [first.pid]
-    second = make_child()
-    assert set(seen(family)) == {first.pid, second.pid}
-
-
 def test_children_are_forgotten_when_they_end(family: Family, make_child: MakeChild) -> None:
     child, killed = make_child(), make_child()
     assert set(seen(family)) == {child.pid, killed.pid}

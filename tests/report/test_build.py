@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from loadeval.data.lines import CodeSamples
 from loadeval.data.log import read_run
 from loadeval.report.blocks import Chart, Table, Text
-from loadeval.report.build import headline, inside, result_of, step_in_short, the_step, timeline
-from tests.builder import MS, alternating, logged
-from tests.runs import DEMO, SPDL
-
-
-def test_a_loader_with_operators_does_not_lack_stages() -> None:
-    assert not inside(result_of(read_run(SPDL))).blocks
+from loadeval.report.build import result_of, step_in_short, the_step, timeline
+from tests.builder import MS, alternating
+from tests.runs import DEMO
 
 
 @pytest.mark.parametrize(
@@ -43,9 +38,3 @@ def test_no_ideal_batch_is_drawn_that_waits_until_its_block_is_loaded() -> None:
         each for each in timeline(result_of(read_run(DEMO))).blocks if isinstance(each, Chart)
     )
     assert waits.tables["batches"].where(arm=1).wait_ns.max() < MS
-
-
-def test_what_is_ahead_of_the_time_lost_is_said_below_the_headline() -> None:
-    r = result_of(logged([0] * 400, np.linspace(5, 15, 400).tolist()))
-    (first, *_) = (block.text for block in headline(r).blocks if isinstance(block, Text))
-    assert first.startswith("A step takes 6.27 ms at the start of the run and 13.8 ms at its end")

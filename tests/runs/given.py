@@ -5,33 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Columns, listed
-from loadeval.data.lines import Block, Header, Line, LoaderInfo, Readings, RunEnd, encode
+from loadeval.data.lines import Block, Header, Line, Readings, RunEnd, encode
 from loadeval.data.log import RunLog
 from loadeval.data.run import ARMS, Run
-from tests.runs.tables import replace
 
 MS = 1_000_000
-
-
-def make_header(**changes: Any) -> Header:
-    """A header in which all is known, with `changes`."""
-    header = Header(
-        run_id="1a2b",
-        name="a run",
-        mode="log",
-        created="2026-01-31T12:00:00+00:00",
-        unit="images",
-        warmup=1,
-        loader=LoaderInfo("torch.utils.data.DataLoader", workers=2, pinned=False),
-        settings={"num_cached_batches": 20, "epoch_batches": None},
-        environment={"host": "a", "packages": {"numpy": "2.0"}},
-    )
-    return replace(header, **changes)
 
 
 def blocks_of(steps: Columns) -> Iterator[Block]:

@@ -52,17 +52,3 @@ def record(
     options = {"waits_ns": waits_ns, "name": None, "warmup": None, **options}
     recorded(mode, log_file=path, **options)
     return path
-
-
-def record_texts(path: Path, mode: str) -> Path:
-    """The log of a short run as documents show them: three epochs of 120 texts."""
-    return record(
-        path,
-        mode,
-        epochs=3,
-        batches=120,
-        wait_ms=3,
-        step_ns=5 * MS,
-        batch="text",
-        num_cached_batches=4,
-    )
