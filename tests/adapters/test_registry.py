@@ -15,6 +15,15 @@ class LongerAdapter(IterableAdapter):
     pass
 
 
+def test_a_subclass_is_served_by_the_adapter_of_its_base() -> None:
+
+    class Mine(DataLoader[int]):
+        pass
+
+    adapter = registry.adapter_for(Mine([1]))  # type: ignore[arg-type]
+    assert type(adapter) is registry.registered()["torch.utils.data"].load()
+
+
 def test_the_longest_prefix_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     """A third party's adapter for a module inside a framework goes before the framework's."""
     value = f"{__name__}:LongerAdapter"

@@ -1,4 +1,4 @@
-"""Writing a run log: a file that is there stays."""
+"""Writing a run log: each line is on the disk at once, and a file that is there stays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loadeval.data.lines import Block, encode
+from loadeval.data.lines import Block, RunEnd, encode
 from loadeval.data.log import RunLog, read_run
 from loadeval.errors import RunLogError
 from tests.builder import make_header
@@ -18,6 +18,19 @@ LINE = encode(Block(0, "real", [0, 17], [10, 10]))
 def _path(tmp_path: Path) -> Path:
     """The path of a log that is not written yet."""
     return tmp_path / "run.jsonl"
+
+
+def test_lines_are_on_the_disk_at_once(path: Path) -> None:
+    log = RunLog(path, make_header())
+    assert read_run(path).batches == 0
+    log.append(LINE)
+    assert (read_run(path).batches, read_run(path).closed) == (2, False)
+    assert log.written_bytes == path.stat().st_size
+    log.append(encode(RunEnd(2)))
+    assert read_run(path).closed
+    log.close()
+    with pytest.raises(OSError, match="it is closed"):
+        log.append(LINE)
 
 
 def test_a_file_is_overwritten_only_when_asked(path: Path) -> None:

@@ -33,6 +33,13 @@ def test_of_a_log_all_but_the_warm_up_of_each_epoch_count() -> None:
     assert rows.tolist() == [*[False] * 4, *[True] * 5, False] * 2
 
 
+def test_what_is_computed_once_cannot_be_written_to() -> None:
+    """Who asks next gets the same array."""
+    rows = steady(run_of([steps("real", 1, 1, 9)], mode="log"))
+    with pytest.raises(ValueError, match="read-only"):
+        rows[0] = True
+
+
 def evaluated(times_ms: list[float]) -> Run:
     """Twenty batches of each arm, of 100 ms, with an evaluation at each time."""
     arms: tuple[Arm, ...] = ("real", "ideal")
