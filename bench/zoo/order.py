@@ -102,7 +102,7 @@ class Shards(IterableDataset[Any]):
         self.compressed = compressed
 
     def __iter__(self) -> Iterator[Any]:
-        for _ in range(BATCHES // 20):
+        for _ in range(3 * BATCHES // 20):
             rows = self.open_shard()
             for first in range(0, 20 * SIZE, SIZE):
                 yield rows[first : first + SIZE]

@@ -122,11 +122,11 @@ def of_all_lengths(_: Path, window: int) -> Training:
 
     Lengths are as texts on the web have them: most are short, and a few very long.
     """
-    drawn = np.random.default_rng(0).lognormal(3.2, 0.9, SAMPLES).astype(int)
+    drawn = np.random.default_rng(0).lognormal(3.2, 0.9, 3 * SAMPLES).astype(int)
     lengths, tokens = np.clip(drawn, 3, LONGEST), np.arange(LONGEST) % 1000 + 5
     batches = batches_of(lengths, window)
     mean = float(np.mean([lengths[batch].max() for batch in batches]))
-    samples = Samples(lambda index: tokens[: lengths[index]])
+    samples = Samples(lambda index: tokens[: lengths[index]], 3 * SAMPLES)
     options = {"batch_sampler": batches, "collate_fn": as_a_tokeniser_does}
     return Training(train(samples, batch_size=1, **options).loader, StepByLength(mean))
 
@@ -191,6 +191,11 @@ PROGRAMS = {
         "tokenising", "tokenizer.encode_batch", tokenised, {"when": "batch"}, {"when": "before"}
     ),
     "texts of all lengths in a batch": Program(
-        "padding", "like length", of_all_lengths, {"window": 1}, {"window": BATCHES}, {"window": 40}
+        "padding",
+        "like length",
+        of_all_lengths,
+        {"window": 1},
+        {"window": 3 * BATCHES},
+        {"window": 40},
     ),
 }

@@ -124,7 +124,7 @@ def busy(programs: int, cpus: set[int]) -> Callable[[], None]:
 
 def beside_others(folder: Path, *, faulty: bool) -> Training:
     close = busy(CPUS * faulty, os.sched_getaffinity(0))
-    return augmented(folder, 0.35 * CPUS, close=close)
+    return augmented(folder, 0.35 * CPUS, 3 * BATCHES, close=close)
 
 
 def one_cpu() -> set[int]:

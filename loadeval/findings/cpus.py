@@ -144,7 +144,8 @@ def oversubscription(c: Context) -> Finding | None:
     """Threads or workers wait for CPUs, or there are more of them than CPUs.
 
     Shown by workers that are runnable but wait for a CPU during 15% of their work. If that was not
-    read, by more workers than CPUs, without a cost.
+    read, by more workers than CPUs, without a cost. Processes that compute with ideal loading too
+    have none where no time is shown to be lost: they slow both arms alike.
     Excluded by `confined workers`, and by idle CPUs: half or more.
     """
     workers, usable, computing = c.loader.workers, c.cpus.usable, c.cpus.computing
@@ -152,7 +153,8 @@ def oversubscription(c: Context) -> Finding | None:
         return None
     if c.model is not None and c.stages.run_queue_ns is not None:
         part = c.stages.run_queue_ns / c.work_ns
-        return _waiting_for_cpus(c, part) if part >= WAITS_FOR_CPU and c.loses else None
+        is_told = c.loses or (c.cpus.workers["ideal"] or 0.0) >= MANY_CPUS
+        return _waiting_for_cpus(c, part) if part >= WAITS_FOR_CPU and is_told else None
     if workers is None or usable is None:
         what = "loader's number of workers" if workers is None else "number of usable CPUs"
         raise Skip(f"the {what} is not known")
@@ -184,7 +186,8 @@ def _waiting_for_cpus(c: Context, part: float) -> Finding | None:
     elif (idle := c.cpus.workers["ideal"] or 0.0) >= MANY_CPUS:
         because = f"they use {number(idle)} CPUs while nothing is loaded"
         do = Do("free CPUs that other processes of this program use", because)
-        cost = c.waiting + c.contention  # they slow down both, and no simulation knows them
+        # They slow down both, and no simulation knows them.
+        cost = c.waiting + c.contention if c.loses else 0.0
     elif c.found(one_server):
         return None  # it is what lacks a CPU, and workers wait for it
     elif usable is not None and workers > usable and (name := c.setting("num_workers")):

@@ -9,7 +9,16 @@ import numpy as np
 from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import ARMS
 from loadeval.estimate.stats import Estimate
-from loadeval.findings import FEW, FEWEST_BATCHES, LARGE, MATTERS, MOSTLY, SLOWER_WORKER, TWICE
+from loadeval.findings import (
+    DOMINATES,
+    FEW,
+    FEWEST_BATCHES,
+    LARGE,
+    MATTERS,
+    MOSTLY,
+    SLOWER_WORKER,
+    TWICE,
+)
 from loadeval.findings.engine import (
     DIAGNOSE,
     IN_PYTHON,
@@ -120,7 +129,8 @@ def shallow_queue(c: Context) -> Finding | None:
     """The loader alone is fast enough, and its queue runs empty now and then.
 
     Shown by waits over twice their median that are more than a fifth of the waiting.
-    Excluded by waits that are about equal, and a loader that does not keep up alone.
+    Excluded by waits that are about equal, a loader that does not keep up alone, and a deeper queue
+    that brings under 5%.
     """
     if c.gap.steady_speedup is None:
         raise Skip(NO_IDEAL)
@@ -133,9 +143,14 @@ def shallow_queue(c: Context) -> Finding | None:
         return None
     if c.loader.prefetch_depth is None:
         raise Skip("the loader's prefetch depth is not known")
+    if c.model is not None and c.gained(best_prefetch(c)) < MATTERS:
+        return None
+    line, at = c.stages.line if c.model else None, ""
+    if line is not None and line.share >= DOMINATES:
+        at = f" Workers are at {line.place} for {share(line.share)} of loading."
     return Finding(
         f"The loader alone is fast enough, but its queue runs empty now and then: training waits "
-        f"{share(c.waiting)} of its time.",
+        f"{share(c.waiting)} of its time.{at}",
         deeper_queue(c),
         sure=required.high is not None and required.high <= 1,
         cost=c.waiting * part,
