@@ -49,7 +49,7 @@ class Counter:
         self.plain = own_rules == PLAIN_RULES
         self.adds_up = IterableAdapter.nbytes in own_rules
         self.leaves = 0
-        self._gave_up = False
+        self.gave_up = False
 
     def counting_for(self, batch: Any) -> Structure:
         """What counts batches, quickly those that are built like `batch`.
@@ -64,7 +64,7 @@ class Counter:
 
         `samples` is what was found already: a user may count what it is asked.
         """
-        if self._gave_up:
+        if self.gave_up:
             return NOTHING
         if not self.adds_up:
             nbytes = self._told("bytes", batch)
@@ -72,7 +72,7 @@ class Counter:
             surveyed, added_up, self.leaves, _ = survey(batch)
             nbytes = UNKNOWN if added_up is None else added_up
             if self.plain:
-                self._gave_up = self.leaves >= inside.MOST_NODES
+                self.gave_up = self.leaves >= inside.MOST_NODES
                 return UNKNOWN if surveyed is None else surveyed, nbytes
         return self.samples(batch) if samples is None else samples, nbytes
 
@@ -108,7 +108,7 @@ class Structure:
 
     def __init__(self, counter: Counter, batch: Any) -> None:
         self._counter = counter
-        self._tells_padding = True
+        self._tells_padding = not counter.gave_up
         self._bytes_vary = False
         self._begin(batch)
 
@@ -117,9 +117,9 @@ class Structure:
         self._known: dict[Any, Count] = {}
         self.mark: Any = None  # that of no batch
         self.period = 1
-        self.mark_of, self._samples_of = (
-            by_first_array(batch) if counter.plain else (counter.samples, int)
-        )
+        self.mark_of, self._samples_of = counter.samples, int
+        if counter.plain:
+            self.mark_of, self._samples_of = NO_ARRAY if counter.gave_up else by_first_array(batch)
 
     def count(self, batch: Any, mark: Any, *, is_due: bool) -> Count:
         """See Counting; the same object for all batches of a mark, but those that are due."""
@@ -145,8 +145,8 @@ class Structure:
         if exact[0] != samples:  # the first array was not the one that is looked at
             raise LookupError
         # What an adapter adds up by itself nobody else knows to follow from the samples.
-        if before is not None and self._counter.adds_up:
-            self._bytes_vary |= UNKNOWN != before[1] != exact[1]
+        if self._counter.adds_up and self._known:
+            self._bytes_vary |= before is not None and UNKNOWN != before[1] != exact[1]
             most = BATCHES_PER_LEAF * (self._counter.leaves + OVERHEAD_LEAVES)
             most //= VARYING_OFTENER if self._bytes_vary else 1
             self.period = min(2 * self.period, most)
@@ -154,13 +154,16 @@ class Structure:
             self._known.clear()
         counted = (samples, UNKNOWN) if self._bytes_vary else exact
         usual = self._known[mark] = before if before == counted else counted
-        counted = exact if self._bytes_vary else usual
         padding = padding_of(batch) if self._tells_padding else None
         self._tells_padding = padding is not None
-        counted = counted if padding is None else (*counted, *padding)
-        if counted is not usual:
-            self.mark = None  # for the next batch has the usual Count
-        return counted
+        if padding is None and not self._bytes_vary:
+            return usual
+        self.mark = None  # for the next batch has the usual Count
+        return *exact, *(padding or ())
+
+
+NO_ARRAY: tuple[Callable[[Any], Any], Callable[[Any], int]] = type, lambda _: UNKNOWN
+"""The mark, and the samples, of batches that have no array."""
 
 
 def by_first_array(batch: Any) -> tuple[Callable[[Any], Any], Callable[[Any], int]]:
@@ -179,7 +182,7 @@ def by_first_array(batch: Any) -> tuple[Callable[[Any], Any], Callable[[Any], in
                 if not steps:
                     return own_count or attrgetter("shape"), of_last
                 return _mark_of(batch, steps, own_count), lambda mark: of_last(mark[1])
-    return type, lambda _: UNKNOWN
+    return NO_ARRAY
 
 
 def _mark_of(

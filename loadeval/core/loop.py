@@ -75,7 +75,7 @@ def chunk_sizes() -> Iterator[int]:
 
 
 def not_known(_batch: Any) -> None:
-    """The mark of a batch before the first one is counted."""
+    """The mark of a batch that is counted whatever it is."""
 
 
 class RealEpoch(EpochPlan):
@@ -192,9 +192,9 @@ class Serving:
         self._spans: Spans | None = None
         self._span: Span | None = None
         self._source: Iterator[Any] = iter(())  # what the span has left
-        self._batches: Iterator[Any] = iter(())  # of these, up to the next one to be sure of
-        self._until: int | None = None  # how many batches of the span there are up to that
         self._counting: Counting | None = None  # from the first batch on
+        self._due = 0  # the number of the batch in the epoch that is counted by itself next
+        self._until = -1  # so many batches of the span come before it
         self._is_loaders = False  # what is raised now
         self._between_spans: Hot = (iter(()), not_known, MISSING, [], clock)
         self._hot: Hot | None = self._between_spans
@@ -209,9 +209,9 @@ class Serving:
 
     def __next__(self) -> Any:
         hot = self._hot
+        self._hot = None  # before a jump, at which Python may let another thread in here
         if hot is None:
             return self._next_unmeasured()
-        self._hot = None
         request: int | None = None
         batch: Any = MISSING
         try:
@@ -228,7 +228,7 @@ class Serving:
                             raise
                         mark = is_alike = None
                     if is_alike is not True:
-                        self._count(batch, mark, is_due=before is MISSING)
+                        self._count(batch, mark, None if before is MISSING else batches)
                     marks.append(request)
                     marks.append(deliver)
                     self._hot = self._next_hot
@@ -243,18 +243,28 @@ class Serving:
                 raise
         return self._next_unmeasured()
 
-    def _count(self, batch: Any, mark: Any, *, is_due: bool) -> None:
-        """Count the batch that has come, and those that are like it."""
+    def _count(self, batch: Any, mark: Any, batches: Iterator[Any] | None) -> None:
+        """Count the batch that has come, and those that are like it.
+
+        `batches` are those that follow before one is due; None has to be found.
+        """
         span, counting = cast("Span", self._span), self._counting
         if counting is None:
             cast("OpenEpoch", self._epoch).started(batch)
             counting = self._counting = self._counting_for(batch)
+        number = span.first + span.served
+        is_due = number >= self._due
         counted = counting.count(batch, mark, is_due=is_due)
         if counted is not span.counts[-1][1]:
             span.counts.append((span.served, counted))
+        if is_due or counting.period == 1:
+            self._due, batches = number + counting.period, None
+        if batches is None:
+            count = min(span.size - span.served, self._due - number)
+            self._until = span.served + count
+            batches = islice(self._source, count - 1)
         if not self._is_shared:
-            of_marks = counting.mark_of, counting.mark
-            self._next_hot = self._batches, *of_marks, span.marks, self._clock
+            self._next_hot = batches, counting.mark_of, counting.mark, span.marks, self._clock
 
     def _go_on(self, request: int) -> tuple[int, Hot] | None:  # noqa: C901 - one way through
         """Go on with the span after an exception, or to the next one.
@@ -270,14 +280,12 @@ class Serving:
         if interrupted:
             epoch.failure = None
             request = request if self._asked_ns is None else self._asked_ns
-        elif self._span is not None and self._span.served == self._until:
-            return self._clock(), self._limited(self._span, epoch)
+        elif self._span is not None and self._span.served == self._until < self._span.size:
+            return self._clock(), self._to_count(self._span)
         elif self._span is not None:
             done, self._span = self._span, None
             done.asked_ns = request
-            # With what is around its batches the step ends.
-            self._source = self._batches = iter(())
-            self._next_hot = None
+            self._source = iter(())
             if epoch.gpu_idle is not None:
                 epoch.gpu_idle.end_step()
             is_waiting = done.fell_short or not done.served  # for what it did not have
@@ -320,18 +328,17 @@ class Serving:
             batches = epoch.gpu_idle.watched(batches)
         unserved, self._unserved = self._unserved, deque()
         self._source = chain(unserved, batches) if unserved else batches
-        return self._limited(span, epoch)
+        return self._to_count(span)
 
-    def _limited(self, span: Span, epoch: OpenEpoch) -> Hot:
-        """The next batches of a span, of which the first is counted by itself."""
+    def _to_count(self, span: Span) -> Hot:
+        """The next batch of a span, which is counted whatever the one before was."""
+        self._next_hot = None  # with what is around its batches the step ends
+        self._until = -1
+        epoch = cast("OpenEpoch", self._epoch)
+        batch = islice(self._source, min(span.size - span.served, 1))
         # What is around the batches notes itself what the loader raises.
         self._is_loaders = not (span.is_ours or self._annotation or epoch.gpu_idle)
-        left, counting = span.size - span.served, self._counting
-        count = min(left, counting.period if counting else 1)
-        self._until = span.served + count if count < left else None
-        self._batches = islice(self._source, count)
-        mark_of = counting.mark_of if counting else not_known
-        return self._batches, mark_of, MISSING, span.marks, self._clock
+        return batch, not_known, MISSING, span.marks, self._clock
 
     def _ends(self, error: BaseException, request: int | None, batch: Any) -> bool:
         """Whether `error` is ours: what is left is served without us then.

@@ -90,7 +90,8 @@ class Span:
         requests, deliveries = marks[::2], marks[1::2]
         steps: list[int | None] = (requests[1:] - deliveries[:-1]).tolist()
         counts = list(self.counts)
-        lengths = np.diff(np.clip([*(row for row, _ in counts), stop], start, stop))
+        bounds = np.maximum.accumulate([*(row for row, _ in counts), stop])
+        lengths = np.diff(bounds.clip(start, stop))
         samples, nbytes = np.repeat([count[:2] for _, count in counts], lengths, axis=0).T
         block = log_lines.Block(
             epoch=epoch,

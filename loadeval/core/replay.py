@@ -188,9 +188,9 @@ class ReplayEpoch(EpochPlan):
         """Batches were counted when they were kept."""
         return self._last.count
 
-    def count(self, batch: Any, mark: Count | None, *, is_due: bool) -> Count:  # noqa: ARG002 - see Counting
+    def count(self, batch: Any, mark: Any, *, is_due: bool) -> Count:  # noqa: ARG002 - see Counting
         """See Counting."""
-        self.mark = mark or self.mark_of(batch)
+        self.mark = self._last.count
         return self.mark
 
     def _left(self) -> Iterator[Any] | None:
@@ -238,7 +238,6 @@ def fill(
     """
     epoch = adapter.epoch(loader)
     kept: list[tuple[Any, Count]] = []
-    interned: dict[Count, Count] = {}  # the hot loop compares by identity
     total = 0
     try:
         for batch in islice(begun(epoch), batches):
@@ -260,7 +259,7 @@ def fill(
                     f"batch {number} of {batches} could not be copied for replay: {error}; if "
                     "memory is short, keep fewer with num_cached_batches="
                 ) from error
-            kept.append((tree, interned.setdefault(counted, counted)))
+            kept.append((tree, counted))
             del batch  # its memory is the loader's, which is about to be released
     finally:
         adapter.release(loader, epoch)

@@ -113,10 +113,11 @@ def column_of(values: Sequence[int | None]) -> Column:
 
 def listed(column: Column) -> list[Any] | None:
     """The column as a list, None for what is not known; None for one that is unknown throughout."""
-    known, values = column != UNKNOWN, list[Any](column.tolist())
-    if known.all():
+    known = column != UNKNOWN
+    values: list[Any] | None = column.tolist() if known.any() or not len(column) else None
+    if values is None or known.all():
         return values
-    return [None if value == UNKNOWN else value for value in values] if known.any() else None
+    return [None if value == UNKNOWN else value for value in values]
 
 
 def mean_known(column: Column) -> float | None:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from loadeval.adapter import (
@@ -91,9 +92,9 @@ def check(settings: RunSettings) -> None:
         own_name = name.removeprefix(VALIDATION)
         # The adapter of another package may know others.
         if own_name not in KNOWN and registered().keys() <= own_adapters().keys():
+            near = get_close_matches(own_name, KNOWN, 1) or [f"one of {', '.join(KNOWN)}"]
             raise UsageError(
-                f"no loader that loadeval knows has the setting {own_name}; expected one of "
-                f"{', '.join(KNOWN)}"
+                f"no loader that loadeval knows has the setting {own_name}; expected {near[0]}"
             )
         if not isinstance(value, (int, float, str, list, type(None))):  # a log has it
             raise UsageError(f"{name} is {value!r}; expected a number, text, True, False or None")

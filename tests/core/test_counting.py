@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning
+from loadeval.core import counting
 from loadeval.core.counting import BATCHES_PER_LEAF, OVERHEAD_LEAVES
 from tests.scripted import register
 
@@ -148,3 +149,24 @@ def test_the_users_count_wins(batches: list[Any], answers: list[int | None], nby
     asked = iter(answers)
     expected = [(-1 if answer is None else answer, nbytes) for answer in answers]
     assert counts(batches, samples=lambda _: next(asked)) == expected
+
+
+def test_a_change_of_structure_is_verified_at_once() -> None:
+    """Batches of another one come for a short while, and have made another array the first."""
+    usual, odd = [x_of(4), torch.zeros(7)], [None, torch.zeros(7)]
+    batches = [usual] * 2000 + [odd] * 2 + [usual] * 1000
+    assert [number for number, _ in counts(batches)] == [4] * 2000 + [7] * 2 + [4] * 1000
+
+
+def test_of_batches_that_are_too_large_no_epoch_looks_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("loadeval.core.batch.MOST_NODES", 10)
+    looked = list[Any]()
+    survey = counting.survey
+    monkeypatch.setattr(counting, "survey", lambda batch: looked.append(batch) or survey(batch))
+    evaluator = LoaderEvaluator([list(range(20))] * 50)
+    list(evaluator)
+    first = len(looked)
+    list(evaluator)
+    assert len(looked) == first < 5
