@@ -13,8 +13,8 @@ import typer.main
 
 import loadeval
 import loadeval.testing
+from loadeval.cli import compare, run
 from loadeval.cli.main import COMMANDS, app
-from loadeval.cli.run import EPILOG
 from tests.launch.conftest import ran
 
 ROOT = Path(__file__).parents[1]
@@ -76,7 +76,7 @@ def test_every_command_is_on_its_page(site: Path) -> None:
 def test_the_exit_codes_are_those_of_the_help() -> None:
     """Each that `--help` tells of is in the table, and the table has no others but Ctrl-C's."""
     rows = set(EXIT_CODES.findall((DOCS / "commands.md").read_text(encoding="utf-8")))
-    in_help = set(re.findall(r"\b(\d) ", f"{app.info.epilog} {EPILOG}"))
+    in_help = set(re.findall(r"\b(\d) ", f"{app.info.epilog} {compare.EPILOG} {run.EPILOG}"))
     assert in_help <= rows
     assert rows <= in_help | {"130"}
 
