@@ -126,6 +126,8 @@ RECORDINGS: dict[str, tuple[str, Record]] = {
     "shuffle-buffer": planted("a shuffle buffer as large as an epoch"),
     "sampler-start": planted("a permutation of four million samples for a thousand"),
     "recreated": planted("an iterator for each batch"),
+    "one-server": planted("a Manager for all workers"),
+    "thrown-away": planted("a stream that every worker makes whole"),
     "spawned": planted("spawn, and a long list of files"),
     "slow-operator": planted("a stage of SPDL that decodes one at a time"),
     "contention": seen("a lock that steps need too"),
@@ -140,6 +142,11 @@ RECORDINGS: dict[str, tuple[str, Record]] = {
     "outliers": seen("one step saves a checkpoint"),
     "process-memory": ("outputs are kept", partial(growing, outside.keeping_outputs)),
     "worker-memory": ("samples are kept", partial(growing, outside.keeping_samples)),
+    "open-files": ("files that stay open", partial(growing, outside.opening)),
+    "served-twice": (
+        "a stream that no worker divides",
+        partial(measured, lambda _: outside.read_by_workers(outside.Undivided)),
+    ),
     "log-and-replay": (
         "one worker at 10 ms for a step of 5",
         partial(log_and_replay, lambda: outside.slow(150, 10, 5, num_workers=1)),
@@ -153,6 +160,14 @@ RECORDINGS: dict[str, tuple[str, Record]] = {
     "validation": (
         "training and validation under `loadeval run`",
         run(*WHOLE, "validating", "quick", mode="alternate"),
+    ),
+    "slow-validation": (
+        "a validation without workers",
+        run(*WHOLE, "validating", "slow", mode="alternate"),
+    ),
+    "passed-over": (
+        "a resumed run, which loads what it skips",
+        run(*WHOLE, "resuming", "", mode="alternate"),
     ),
     "unpinned-memory": on_device("batches not pinned", "unpinned", "log", mb=2, pinned=False),
     "hidden-waits": on_device("waits behind queued work", "hidden_waits", "log", work_ms=12.0),

@@ -41,11 +41,13 @@ def found_in(name: str, folder: Path) -> str:
         return _found(runs["log"], runs["replay"])
     if len(runs) == 1:
         return _found(*runs.values())
+    if runs.keys() == {"rank0", "rank0-validation"}:
+        return _found(runs["rank0"], validation=runs["rank0-validation"])
     return "; ".join(f"{log}: {_found(run)}" for log, run in runs.items())
 
 
-def _found(real: Run, ideal: Run | None = None) -> str:
-    found = [finding.rule for finding in diagnose(real, ideal).findings]
+def _found(real: Run, ideal: Run | None = None, **others: Run) -> str:
+    found = [finding.rule for finding in diagnose(real, ideal, **others).findings]
     return ", ".join(found) or "nothing"
 
 
