@@ -49,7 +49,9 @@ def costs_account_for_what_is_lost(result: Result) -> None:
     lost = result.gap.lost_share
     if result.run.header.mode != "alternate" or lost is None:
         return
-    accounted = sum(finding.cost or 0.0 for finding in result.diagnosis.findings)
+    beside = {rule.name for rule in RULES.values() if not rule.of}  # a share of the run
+    found = [each for each in result.diagnosis.findings if each.rule not in beside]
+    accounted = sum(finding.cost or 0.0 for finding in found)
     assert accounted <= max(lost.value, 0.0) + 1e-9
     is_exact = lost.low is not None and (lost.bounds[1] - lost.bounds[0]) / 2 < EXACT
     if is_exact and lost.value >= WORTH_ACCOUNTING:
