@@ -139,7 +139,7 @@ class Undivided(Stream):
 
 
 def read_by_workers(kind: type[Stream]) -> Training:
-    return Training(DataLoader(kind(int, 400), batch_size=4, num_workers=2), Pause(4))
+    return Training(DataLoader(kind(int, 1200), batch_size=4, num_workers=2), Pause(4))
 
 
 def keeping_batches(batches: int, *, keeps: bool = True) -> Training:

@@ -16,8 +16,18 @@ from loadeval.estimate.steady import (
     once_per_run,
     usual_ends,
 )
-from loadeval.findings import FEW, FEWEST_LOADERS, LARGE, MATTERS, MOSTLY, NOTICED_NS, TWICE
+from loadeval.findings import (
+    DOMINATES,
+    FEW,
+    FEWEST_LOADERS,
+    LARGE,
+    MATTERS,
+    MOSTLY,
+    NOTICED_NS,
+    TWICE,
+)
 from loadeval.findings.engine import Context, Do, Finding, Part, Set, Skip, rule
+from loadeval.findings.inside import less
 from loadeval.findings.workers import SIMULATED
 from loadeval.inside.code import seen_at
 from loadeval.inside.stages import THREADS, first_batches_ns
@@ -147,6 +157,11 @@ def epoch_boundaries(c: Context) -> Finding | None:
     if mean_ns <= TWICE * batch_ns:
         because = f"most of it is the first batch, which takes one worker {duration(batch_ns)}"
         sure, do = True, [Do("make epochs longer, or batches smaller", because)]
+        line = c.stages.line if c.model is not None else None
+        if line is not None and line.share >= DOMINATES:
+            part, place = line.share / TWICE, line.place
+            faster = less(part) + sooner(c, part * batch_ns)
+            do.insert(0, Do(f"make {line.function} twice as fast", because, place, faster, TWICE))
     elif workers:
         because = f"it ends starting workers; what the dataset does first stays: {BEGINS}"
         do = live_on(c, because) or do

@@ -168,8 +168,8 @@ def waiting(c: Context) -> Finding | None:
     Shown by a loader that alone takes longer for a batch than an ideal iteration; if it does not,
     or that was not measured, by training that waits 5% of the time. It costs what other findings
     leave of the waiting and, where the loader is too slow and no CPU is free, of slower steps.
-    Excluded by a loader that loads only while it is waited for; if it is fast enough alone, by any
-    finding of what training waits for.
+    Excluded by a loader that loads only while it is waited for; where the loader alone was not
+    timed, by any finding of what training waits for.
     """
     if not c.loses or c.loads_on_request or not c.waiting:
         return None
@@ -187,7 +187,7 @@ def waiting(c: Context) -> Finding | None:
         return Finding(says, [do], sure=not c.is_log, cost=c.waiting)
     if required.value > 1:
         return _too_slow(c, required)
-    if c.waiting < MATTERS or c.explains_waiting:
+    if c.waiting < MATTERS:
         return None
     return Finding(f"{says}, though the loader alone is fast enough.", sure=False, cost=c.waiting)
 
