@@ -122,7 +122,7 @@ def install(
 def _install_one(loader: Any, settings: Settings) -> Installed:
     for wrapped in ("base_dataloader", "_dataloader"):  # by Accelerate, and by Fabric
         loader = getattr(loader, wrapped, loader)
-    module = sys.modules.get(TORCH)
+    module = sys.modules.get(f"{TORCH}.dataloader")  # others may put a class of theirs in its place
     if module is None or not isinstance(loader, module.DataLoader):
         raise UsageError(
             f"cannot measure a {type(loader).__name__} in place: expected a torch DataLoader; "
