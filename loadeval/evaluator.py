@@ -29,7 +29,7 @@ from loadeval.adapter import (
 from loadeval.core.alternate import Alternation, log_side_effects
 from loadeval.core.annotate import annotation_for
 from loadeval.core.batch import REGIONS
-from loadeval.core.counting import Counter
+from loadeval.core.counting import Counter, Structure
 from loadeval.core.loop import EpochPlan, RealEpoch, Serving, served
 from loadeval.core.recorder import Recorder
 from loadeval.core.replay import BatchCache, ReplayEpoch, fill
@@ -189,7 +189,8 @@ class Measurement:
                     then = partial(self._after, most, made, adapter, source, owner)
                     plan = RealEpoch(source, clock, opened_ns, most, then)
                 given = clock, owner, self.guard, self._annotation
-                return served(Serving(plan, begin, self.counter.counting_for, *given), source)
+                counting_for = partial(Structure, self.counter)
+                return served(Serving(plan, begin, counting_for, *given), source)
         if source is not None:
             return source
         with self.guard:

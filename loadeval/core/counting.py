@@ -51,14 +51,6 @@ class Counter:
         self.leaves = 0
         self.gave_up = False
 
-    def counting_for(self, batch: Any) -> Structure:
-        """What counts batches, quickly those that are built like `batch`.
-
-        Samples are right for every batch; bytes are, or UNKNOWN, as long as they change with the
-        shape of the first array, and else in most.
-        """
-        return Structure(self, batch)
-
     def count(self, batch: Any, samples: int | None = None) -> Count:
         """Samples and bytes of `batch`, the slow and exact way.
 
@@ -101,6 +93,9 @@ class Structure:
     the same bytes, which are added up when the mark comes first, and now and then to be sure. Where
     they are found to change by themselves they are UNKNOWN, but in those that are added up. A batch
     that is built in another way is counted by itself, and those after it are taken to be like it.
+
+    So samples are right for every batch; bytes are, or UNKNOWN, as long as they change with the
+    shape of the first array, and else in most.
     """
 
     mark_of: Callable[[Any], Any]

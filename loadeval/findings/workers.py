@@ -147,7 +147,7 @@ def shallow_queue(c: Context) -> Finding | None:
         return None
     line, at = c.stages.line if c.model else None, ""
     if line is not None and line.share >= DOMINATES:
-        at = f" Workers are at {line.place} for {share(line.share)} of loading."
+        at = f" {share(line.share)} of loading is spent in {line.place}."
     return Finding(
         f"The loader alone is fast enough, but its queue runs empty now and then: training waits "
         f"{share(c.waiting)} of its time.{at}",

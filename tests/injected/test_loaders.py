@@ -107,12 +107,11 @@ def test_a_programs_own_alarm_reaches_it(
 ) -> None:
     """It may go off in the middle of what loadeval does; no batch is lost by it."""
     evaluator = LoaderEvaluator(range(LENGTH), mode)
-    counter, seen = evaluator._measurement.counter, list[int]()
-    counting_for = counter.counting_for
+    seen = list[int]()
 
-    def going_off(batch: Any) -> Any:
-        counting = counting_for(batch)
-        mark_of = counting.mark_of
+    def going_off(*given: Any) -> Any:
+        structure = counting.Structure(*given)
+        mark_of = structure.mark_of
 
         def marked(batch: Any) -> Any:
             if batch == place and batch not in seen:
@@ -120,10 +119,10 @@ def test_a_programs_own_alarm_reaches_it(
                 alarm()
             return mark_of(batch)
 
-        counting.mark_of = marked
-        return counting
+        structure.mark_of = marked
+        return structure
 
-    monkeypatch.setattr(counter, "counting_for", going_off)
+    monkeypatch.setattr("loadeval.evaluator.Structure", going_off)
     served = read_on(iter(evaluator))
     assert served.count(TimeIsUpError) <= 1
     assert [outcome for outcome in served if type(outcome) is int] == list(range(LENGTH))
